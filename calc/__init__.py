@@ -1,0 +1,1 @@
+"""The calculator: formulas, models, machines, answers, and the command line."""

@@ -1,0 +1,49 @@
+"""Entry point: turns interrupts, closed pipes and defects into exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def main() -> None:
+    """Run rooflm; imports happen inside, so that Ctrl-C during them is quiet as well."""
+    try:
+        code = _run()
+    except KeyboardInterrupt:
+        code = 130
+    sys.exit(code)
+
+
+def _run() -> int:
+    try:
+        from rooflm.calc.cli import main as run
+
+        code = run()
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # The reader has what it wanted. What Python flushes at exit must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as e:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _last_line(f"cannot write the output: {(e.strerror or str(e)).lower()}.", 2, e)
+    except (Exception, RecursionError) as e:
+        text = f"{type(e).__name__}: {e}".splitlines()[0][:200]
+        return _last_line(
+            f"this is a defect of rooflm: {text}. Please report it; --debug shows where.", 70, e
+        )
+
+
+def _last_line(message: str, code: int, error: Exception) -> int:
+    if "--debug" in sys.argv:
+        import traceback
+
+        traceback.print_exception(error)
+    sys.stderr.write(f"rooflm: error: {message}\n")
+    return code
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""What can go wrong, and the exit code that says so."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """Exit codes of the command line."""
+
+    DONE = 0
+    NO = 1
+    """The answer is no: it does not fit, no solution, a check failed."""
+    USAGE = 2
+    """Bad usage or input, or the output cannot be written."""
+    MISSING = 3
+    """A needed part is missing: a package, a device."""
+    DEFECT = 70
+    """A defect of rooflm itself (EX_SOFTWARE of sysexits.h)."""
+    INTERRUPTED = 130
+    """Ctrl-C: 128 + SIGINT."""
+
+
+class RooflmError(Exception):
+    """A mistake that the user can mend: what, where, and how.
+
+    The message is one sentence in the form ``WHAT (WHERE). FIX.``; `code` is the exit code.
+    """
+
+    def __init__(self, what: str, where: str = "", fix: str = "", code: Exit = Exit.USAGE) -> None:
+        self.what, self.where, self.fix, self.code = what, where, fix, code
+        text = what + (f" ({where})" if where else "") + "."
+        super().__init__(f"{text} {fix}" if fix else text)
+
+
+def nearest(name: str, known: Iterable[str], most: int = 3) -> str:
+    """Say which known names are meant by a misspelt one: "Did you mean x, y or z?", or nothing."""
+    by_lower = {k.lower(): k for k in known}
+    close = difflib.get_close_matches(name.lower(), by_lower, n=most, cutoff=0.6)
+    if not close:
+        return ""
+    return f"Did you mean {either([by_lower[c] for c in close])}?"
+
+
+def either(names: list[str]) -> str:
+    """Join names with commas and a last "or"."""
+    return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " or " + names[-1]

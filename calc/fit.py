@@ -1,0 +1,103 @@
+"""Whether a model fits a device, what fills it, and the cheapest ways to make it fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .errors import RooflmError
+from .hardware import Machine, capacity
+from .memory import activations_bytes
+from .model import ledger, total_parameters
+from .operator import prefill
+from .sweep import Case, assumptions, max_context_tokens, max_sequences, memory, memory_bytes
+
+MOST_POINTS = 2000
+MOST_CHIPS = 3
+
+
+def fit(case: Case, batches: Sequence[int], contexts: Sequence[int]) -> dict[str, Any]:
+    """Answer whether B sequences of S tokens fit, for every batch at every context.
+
+    One point is told at the top level; several are told in `rows`.
+    """
+    if len(batches) * len(contexts) > MOST_POINTS:
+        what = f"{len(batches) * len(contexts):,} points are more than {MOST_POINTS:,}"
+        raise RooflmError(what, "--batch, --context", "`rooflm sweep` takes more.")
+    rows = [point(case, B, S) for S in contexts for B in batches]
+    limit, basis = case.limit
+    answer: dict[str, Any] = {
+        "schema": "rooflm.fit/1",
+        "model": case.model.name,
+        "hardware": case.machine.name,
+        "accounting": case.accounting,
+        "parameters": total_parameters(case.model, norms=not case.lecture),
+        "capacity_basis": basis,
+        "capacity_nominal_bytes": case.machine.label_bytes,
+        "capacity_driver_bytes": case.machine.driver_bytes,
+    }
+    said = [s for s in assumptions(case, contexts) if not s.startswith("bound, time model")]
+    if not case.lecture:
+        longest = max(contexts)
+        whole = activations_bytes(ledger(case.model, prefill(1, longest), case.precision))
+        answer["prefill_activations_bytes"] = whole
+        said.append(
+            f"activations are those of a decode step; one prompt of {longest:,} tokens in a "
+            f"single pass would hold {whole / 1e9:.3g} GB of them instead"
+        )
+    if len(rows) == 1:
+        answer |= rows[0]
+    else:
+        answer |= {"capacity_bytes": limit, "fits": all(r["fits"] for r in rows)}
+    return answer | {"rows": rows, "assumptions": said}
+
+
+def point(case: Case, B: int, S: int) -> dict[str, Any]:
+    """Answer one batch at one context."""
+    limit = case.limit[0]
+    kinds = memory(case, B, S)
+    held = sum(kinds.values())
+    return {
+        "batch": B,
+        "context_tokens": S,
+        "memory": kinds,
+        "memory_bytes": held,
+        "capacity_bytes": limit,
+        "margin_bytes": limit - held,
+        "fits": held <= limit,
+        "max_sequences": max_sequences(case, S),
+    }
+
+
+def ways(case: Case, B: int, S: int, machines: Sequence[Machine]) -> list[dict[str, Any]]:
+    """List the cheapest changes that make B sequences of S tokens fit.
+
+    Fewer sequences, a shorter context, or another chip, cheapest by its dated price; chips
+    without a price come last, smallest first. Chips without a capacity of their own are left out.
+    """
+    found: list[dict[str, Any]] = []
+    most = max_sequences(case, S)
+    if 0 < most < B:
+        found.append({"option": "--batch", "value": str(most)})
+    longest = max_context_tokens(case, B)
+    if 0 < longest < S:
+        found.append({"option": "--context", "value": str(longest)})
+    held = memory_bytes(case, B, S)
+    chips: list[tuple[float, int, Machine]] = []
+    for machine in machines:
+        if machine.label_bytes is None:
+            continue
+        limit, _ = capacity(machine, nominal=case.lecture)
+        if held <= limit and machine.name != case.machine.name:
+            chips.append((machine.price_usd_per_hour or float("inf"), limit, machine))
+    for price, limit, machine in sorted(chips, key=lambda c: c[:2])[:MOST_CHIPS]:
+        found.append(
+            {
+                "option": "--on",
+                "value": machine.name,
+                "capacity_bytes": limit,
+                "price_usd_per_hour": price if price < float("inf") else None,
+                "price_date": machine.price_date or None,
+            }
+        )
+    return found

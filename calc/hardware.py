@@ -1,0 +1,72 @@
+"""A machine: one device of an inference server, with its figures and where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .errors import RooflmError
+from .timing import Rates
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One device. What it lacks, or what nobody published, is absent."""
+
+    name: str
+    full_name: str
+    kind: str
+    bandwidth_bytes_per_s: float
+    label_bytes: int | None = None
+    """Nominal capacity: the number on the box times 10**9 [B]."""
+    driver_bytes: int | None = None
+    """Total that the driver reports [B]."""
+    flops: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Dense datasheet peak of each format [FLOP/s]."""
+    best_flops: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Rates that somebody measured above the datasheet [FLOP/s]."""
+    price_usd_per_hour: float | None = None
+    price_date: str = ""
+
+
+def bound_flops(machine: Machine, compute: str) -> float:
+    """Rate that a bound may use: the dense datasheet peak, or a measured one above it [FLOP/s].
+
+    Raises `RooflmError` where the machine lacks the format: nothing is put in its place.
+    """
+    peaks = [m[compute] for m in (machine.flops, machine.best_flops) if compute in m]
+    if peaks:
+        return max(peaks)
+    known = [f for f in machine.flops if f in ("fp32", "bf16", "fp16")]
+    if known:
+        what = f"{machine.name} has no {compute} rate"
+        fix = f"Choose --weights {' or '.join(known)}, or --time-model bandwidth."
+    else:
+        what = f"no compute rate of {machine.name} is known, so compute time cannot be bounded"
+        fix = "Use --time-model bandwidth, which counts memory traffic alone."
+    raise RooflmError(what, "--on", fix)
+
+
+def rates(machine: Machine, compute: str, needed: bool = True) -> Rates:
+    """Rates of a machine for one compute format, as `bound_flops` has them.
+
+    Where the compute rate is not `needed`, a machine without one has None.
+    """
+    lacks = compute not in machine.flops and compute not in machine.best_flops
+    peak = None if lacks and not needed else bound_flops(machine, compute)
+    return Rates(peak, machine.bandwidth_bytes_per_s)
+
+
+def capacity(machine: Machine, nominal: bool = False) -> tuple[int, str]:
+    """Capacity that decides what fits [B], and which figure it is: "driver", "nominal".
+
+    The driver's figure decides where it is known. `nominal=True` is the lecture's convention.
+    """
+    if not nominal and machine.driver_bytes is not None:
+        return machine.driver_bytes, "driver"
+    if machine.label_bytes is not None:
+        return machine.label_bytes, "nominal"
+    if machine.driver_bytes is not None:
+        raise RooflmError(f"{machine.name} has no nominal capacity", "--accounting lecture")
+    fix = "Say how much memory there is: --capacity 128GiB."
+    raise RooflmError(f"{machine.name} has no capacity of its own", "--on", fix)

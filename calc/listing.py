@@ -1,0 +1,132 @@
+"""What is known: every model and every chip, with where its figures come from."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from .errors import RooflmError, nearest
+from .hardware import Machine
+from .model import Model, cache_elements, total_parameters
+from .presets import (
+    HARDWARE_FILE,
+    MODELS_FILE,
+    build_machine,
+    build_model,
+    load_all,
+    preset_names,
+    preset_text,
+)
+from .yamlfile import load_block, top_keys
+
+
+def list_models(word: str = "") -> dict[str, Any]:
+    """List the model presets whose name or Hugging Face name holds all words."""
+    rows: list[dict[str, Any]] = []
+    found: list[Model] = load_all(MODELS_FILE, build_model)
+    for model in found:
+        hub = re.fullmatch(r"https://huggingface\.co/([^/]+/[^/]+)/blob/.*", model.source)
+        total = total_parameters(model)
+        rows.append(
+            {
+                "name": model.name,
+                "hf": hub[1] if hub else None,
+                "parameters": total,
+                "weights_bytes": 2 * total,
+                "cache_bytes_per_token": 2 * cache_elements(model, 1),
+                "max_context_tokens": model.max_context,
+            }
+        )
+    kept = [r for r in rows if _holds(word, f"{r['name']} {r['hf']}")]
+    return _answer("models", word, kept, preset_names(MODELS_FILE))
+
+
+def all_machines() -> list[Machine]:
+    """Build every hardware preset."""
+    return load_all(HARDWARE_FILE, build_machine)
+
+
+def list_hardware(word: str = "") -> dict[str, Any]:
+    """List the hardware presets whose name, or full name, holds all words."""
+    names = preset_names(HARDWARE_FILE)
+    text = preset_text(HARDWARE_FILE)
+    sources: dict[str, dict[str, Any]] = {}
+    if "sources" in top_keys(text, HARDWARE_FILE.name):
+        sources = load_block(text, "sources", HARDWARE_FILE.name).value
+    rows: list[dict[str, Any]] = []
+    for name in [word] if word in names else names:
+        block = load_block(text, name, HARDWARE_FILE.name)
+        machine, entry = build_machine(name, block), block.value
+        if word != name and not _holds(word, f"{name} {machine.full_name}"):
+            continue
+        label = machine.label_bytes
+        rows.append(
+            {
+                "name": name,
+                "full_name": machine.full_name,
+                "kind": machine.kind,
+                "label_gb": None if label is None else label / 1e9,
+                "driver_bytes": machine.driver_bytes,
+                "bandwidth_bytes_per_s": machine.bandwidth_bytes_per_s,
+                "bf16_flops_per_s": machine.flops.get("bf16"),
+                "fp8_flops_per_s": machine.flops.get("fp8"),
+                "power_w": _value(entry.get("power_w")),
+                "price_usd_per_hour": machine.price_usd_per_hour,
+                "figures": figures(entry, sources),
+                "notes": entry.get("notes", []),
+            }
+        )
+    return _answer("hardware", word, rows, names)
+
+
+def figures(entry: dict[str, Any], sources: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """List every figure of a chip with its note, date and source."""
+    listed: list[dict[str, Any]] = []
+    for key, figure in _walk(entry):
+        source = sources.get(str(figure.get("source")), {})
+        listed.append(
+            {
+                "key": key,
+                "value": figure["value"],
+                "note": figure.get("note"),
+                "date": figure.get("date") or source.get("date"),
+                "source": source.get("title") or figure.get("source"),
+                "url": source.get("url"),
+            }
+        )
+    return listed
+
+
+def _walk(entry: dict[str, Any], prefix: str = "") -> list[tuple[str, dict[str, Any]]]:
+    found: list[tuple[str, dict[str, Any]]] = []
+    for key, value in entry.items():
+        if isinstance(value, dict):
+            inner: dict[str, Any] = value
+            if "value" in inner:
+                found.append((prefix + key, inner))
+            else:
+                found += _walk(inner, f"{prefix}{key}.")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            found.append((prefix + key, {"value": value}))
+    return found
+
+
+def _value(figure: Any) -> Any:
+    return figure["value"] if isinstance(figure, dict) else figure
+
+
+def _holds(word: str, text: str) -> bool:
+    return all(w in text.lower() for w in word.lower().split())
+
+
+def _answer(what: str, word: str, rows: list[dict[str, Any]], names: list[str]) -> dict[str, Any]:
+    if not rows:
+        fix = nearest(word, names) or f"`rooflm {what}` lists them all."
+        raise RooflmError(f"no {what} named like '{word[:60]}'", "WORD", fix)
+    return {
+        "schema": f"rooflm.{what}/1",
+        "model": None,
+        "hardware": None,
+        "rows": rows,
+        "assumptions": ["weights and cache in bf16"] if what == "models" else ["dense rates"],
+    }

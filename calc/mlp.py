@@ -1,0 +1,145 @@
+"""Feed-forward layers: gated (three matrices) or plain (two).
+
+Source: Stanford CS336 lecture 10 (lecture_10.py, "arithmetic_intensity_of_inference"). The
+activation function is fused into the matmul that feeds it; its FLOPs are left out (below 0.1 %
+of the layer at D >= 1024).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from .matmul import matmul_flops
+from .operator import Operator, Precision, Segment
+from .readings import Q, formula, total
+
+
+@formula
+def mlp_parameters(D: Q, F: Q, matrices: Q = 3) -> Q:
+    """Weights of a feed-forward layer without biases.
+
+    D: model width [1]; F: MLP width [1]; matrices: 3 if gated, 2 if plain [1].
+    Returns [parameters].
+
+    >>> mlp_parameters(D=5120, F=13824)
+    212336640
+    """
+    return matrices * D * F
+
+
+@formula
+def mlp_flops(rows: Q, D: Q, F: Q, matrices: Q = 3) -> Q:
+    """FLOPs of a feed-forward layer.
+
+    rows: tokens of the pass, BT [1]; D, F, matrices: as in `mlp_parameters` [1]. Returns [FLOP].
+
+    >>> mlp_flops(1024, D=5120, F=13824)
+    434865438720
+    """
+    return matrices * matmul_flops(rows, D, F)
+
+
+@formula
+def mlp_bytes(rows: Q, D: Q, F: Q, b: Q = 2) -> Q:
+    """Bytes of a gated layer whose activation is fused: 2(BTD + BTF)b + 3DFb.
+
+    rows, D, F: as in `mlp_flops` [1]; b: bytes per element [B]. Returns [B]. The lecture's count:
+    the hidden row is written once and read once.
+
+    >>> mlp_bytes(1024, D=5120, F=13824)
+    502267904
+    """
+    return 2 * b * rows * (D + F) + 3 * b * D * F
+
+
+@formula
+def mlp_bytes_unfused(rows: Q, D: Q, F: Q, b: Q = 2) -> Q:
+    """Bytes of a gated layer run as three matmuls and an activation kernel.
+
+    rows, D, F, b: as in `mlp_bytes`. Returns [B].
+
+    >>> mlp_bytes_unfused(1024, D=5120, F=13824)
+    625999872
+    """
+    return 3 * b * rows * D + 6 * b * rows * F + 3 * b * D * F
+
+
+def mlp_saturating_tokens(D: float, F: float, ridge: float) -> float:
+    """Tokens at which a gated 16-bit layer turns compute-bound; infinity where it never does.
+
+    D, F: widths [1]; ridge: intensity of the machine [FLOP/B]. Returns [tokens].
+
+    >>> round(mlp_saturating_tokens(5120, 13824, 989e12 / 3.35e12), 2)
+    311.64
+    """
+    spare = 3 * D * F - 2 * ridge * (D + F)
+    return 3 * ridge * D * F / spare if spare > 0 else math.inf
+
+
+@formula
+def fractional_attention_tokens(D: Q, causal: bool = False) -> Q:
+    """Sequence length at which attention costs as many FLOPs as the matmuls: 8D, 16D if causal.
+
+    D: model width, with F = 4D gated and NH = D [1]; causal: count only the causal half.
+    Returns [tokens]. Source: jax-ml/scaling-book, transformers.md.
+
+    >>> fractional_attention_tokens(4096, causal=True)
+    65536
+    """
+    return (16 if causal else 8) * D
+
+
+@dataclass(frozen=True)
+class MLP:
+    """A dense feed-forward layer."""
+
+    F: Q
+    gated: bool = True
+    bias: bool = False
+
+    @property
+    def matrices(self) -> int:
+        """Weight matrices of the layer [1]."""
+        return 3 if self.gated else 2
+
+    def parameters(self, D: Q) -> dict[str, Q]:
+        """Count the parameters of one layer by part."""
+        return {"mlp": self.up_parameters(D) + self.down_parameters(D)}
+
+    def up_parameters(self, D: Q) -> Q:
+        """Weights and biases of the matrices into the hidden width [parameters]."""
+        up = self.matrices - 1
+        return mlp_parameters(D, self.F, up) + (up * self.F if self.bias else 0)
+
+    def down_parameters(self, D: Q) -> Q:
+        """Weights and biases of the matrix back to the model width [parameters]."""
+        return mlp_parameters(D, self.F, 1) + (D if self.bias else 0)
+
+    def operators(
+        self, D: Q, count: Q, segments: Sequence[Segment], precision: Precision
+    ) -> Iterator[Operator]:
+        """List what `count` such layers execute in a pass."""
+        F, up = self.F, self.matrices - 1
+        b_w, b_x = precision.weights.bytes, precision.activations.bytes
+        rows = total(s.rows for s in segments)
+        yield Operator(
+            name="mlp up",
+            part="mlp",
+            count=count,
+            flops=mlp_flops(rows, D, F, up),
+            weight_bytes=b_w * self.up_parameters(D),
+            activation_bytes=b_x * (D + F) * rows,
+            # Residual, normed input, the up products, and the activated hidden row.
+            live_bytes=b_x * (2 * D + up * F + F) * rows,
+        )
+        yield Operator(
+            name="mlp down",
+            part="mlp",
+            count=count,
+            flops=mlp_flops(rows, D, F, 1),
+            weight_bytes=b_w * self.down_parameters(D),
+            activation_bytes=b_x * (F + D) * rows,
+            live_bytes=b_x * (2 * D + F) * rows,
+        )

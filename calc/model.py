@@ -1,0 +1,259 @@
+"""A model without hardware: groups of equal layers, an embedding, a head."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from .attention import Attention
+from .matmul import matmul_flops
+from .mlp import MLP
+from .operator import Operator, Precision, Segment
+from .readings import Q, formula, minimum, total
+
+Norm = Literal["rms", "layer", "layer-no-bias", "none"]
+NORM_WEIGHTS: dict[Norm, int] = {"rms": 1, "layer": 2, "layer-no-bias": 1, "none": 0}
+"""Weights of a norm per channel: LayerNorm has a gain and a bias, RMSNorm a gain."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Equal layers: a mixer and a feed-forward, with block norms around them."""
+
+    count: Q
+    mixer: Attention
+    ffn: MLP
+    norms: Q = 2
+    """Block norms of each layer: 1 where attention and MLP share one, 4 for sandwich norms."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A decoder-only language model in the letters of the scaling book."""
+
+    name: str
+    D: Q
+    V: Q
+    groups: tuple[Group, ...]
+    norm: Norm = "rms"
+    final_norm: bool = True
+    tied: bool = False
+    """The output head is the input embedding."""
+    positions: Q = 0
+    """Rows of a learned position table [1]."""
+    embedding_width: Q | None = None
+    """Width of the embedding where it is not D; projections lead in and out."""
+    head_bias: bool = False
+    parallel: bool = False
+    """Attention and MLP of a layer read the same input and are added together."""
+    max_context: int | None = None
+    """Longest context that the model was trained or extended for [tokens]."""
+    source: str = ""
+
+    @property
+    def L(self) -> Q:
+        """Layers [1]."""
+        return total(g.count for g in self.groups)
+
+
+@formula
+def embedding_parameters(V: Q, D: Q) -> Q:
+    """Weights of an embedding or of an output head: VD.
+
+    V: vocabulary [1]; D: width [1]. Returns [parameters].
+
+    >>> embedding_parameters(32000, 5120)
+    163840000
+    """
+    return V * D
+
+
+@formula
+def embedding_read_bytes(rows: Q, V: Q, D: Q, b: Q = 2) -> Q:
+    """Bytes that the input embedding reads: a gather of one row a token, at most the table.
+
+    rows: tokens of the pass, BT [1]; V: rows of the table [1]; D: width [1]; b: bytes per weight
+    [B]. Returns [B]. Reading the whole table instead overstates a Llama-3-8B step by 7 %.
+
+    >>> embedding_read_bytes(8, 128256, 4096)
+    65536
+    """
+    return minimum(rows, V) * D * b
+
+
+def parameters(model: Model) -> dict[str, Q]:
+    """Count the parameters of a model by part; parts that it lacks are absent.
+
+    Returns a dict of part name to [parameters]; `sum` of it is the total. A tied head is 0: its
+    table is the embedding. Buffers that are not trained (rotary tables, masks) are left out.
+    """
+    D, V = model.D, model.V
+    E = D if model.embedding_width is None else model.embedding_width
+    width = NORM_WEIGHTS[model.norm] * D
+    parts: dict[str, Q] = {
+        "embedding": embedding_parameters(V, E),
+        "head": (0 if model.tied else embedding_parameters(V, E)) + (V if model.head_bias else 0),
+        "norms": width * total(g.norms * g.count for g in model.groups)
+        + (width if model.final_norm else 0),
+    }
+    if not _zero(model.positions):
+        parts["positions"] = model.positions * D
+    if model.embedding_width is not None:
+        parts["projections"] = 2 * D * E
+    for group in model.groups:
+        for part, number in (group.mixer.parameters(D) | group.ffn.parameters(D)).items():
+            if not _zero(number):
+                parts[part] = parts.get(part, 0) + group.count * number
+    return parts
+
+
+def _zero(value: Q) -> bool:
+    return isinstance(value, int) and value == 0
+
+
+def total_parameters(model: Model, norms: bool = True) -> Q:
+    """Add up the parameters of a model [parameters]; `norms=False` is the lecture's count."""
+    parts = parameters(model)
+    return sum(n for part, n in parts.items() if norms or part not in ("norms", "qk_norm"))
+
+
+def streamed_parameters(model: Model) -> Q:
+    """Count the parameters that a decode step at batch 1 reads in full [parameters].
+
+    The embedding and position tables are gathered from, a row a token, unless the embedding is
+    the head as well.
+    """
+    parts = parameters(model)
+    gathered = parts.get("positions", 0) + (0 if model.tied else parts["embedding"])
+    return sum(parts.values()) - gathered
+
+
+def cache_elements(model: Model, S: Q) -> Q:
+    """Count the cache elements of one sequence of S tokens, all layers [elements]."""
+    return total(g.count * g.mixer.cache_elements(S) for g in model.groups)
+
+
+def ledger(
+    model: Model, segments: Sequence[Segment], precision: Precision | None = None
+) -> list[Operator]:
+    """List the operators that a pass executes, in order of execution.
+
+    model: dimensions as numbers, arrays or symbols; segments: the pass; precision: number formats
+    (bf16 throughout unless given). Norms, rotary embedding, softmax and sampling have bytes or
+    none, and no FLOPs.
+    """
+    precision = precision or Precision()
+    return list(_operators(model, segments, precision))
+
+
+def _operators(
+    model: Model, segments: Sequence[Segment], precision: Precision
+) -> Iterator[Operator]:
+    D, V = model.D, model.V
+    E = D if model.embedding_width is None else model.embedding_width
+    b_w, b_x = precision.weights.bytes, precision.activations.bytes
+    rows = total(s.rows for s in segments)
+    head_rows = total(s.sequences * s.head_rows for s in segments)
+    norm_bytes = b_w * NORM_WEIGHTS[model.norm] * D
+
+    positions = 0 if _zero(model.positions) else embedding_read_bytes(rows, model.positions, D, b_w)
+    yield Operator(
+        name="embedding",
+        part="embedding",
+        count=1,
+        weight_bytes=embedding_read_bytes(rows, V, E, b_w) + positions,
+        activation_bytes=b_x * E * rows,
+        live_bytes=b_x * E * rows,
+    )
+    if model.embedding_width is not None:
+        yield _projection("project in", rows, E, D, precision)
+    for group in model.groups:
+        if model.norm != "none":
+            yield Operator(
+                name="norms",
+                part="norms",
+                count=group.count * group.norms,
+                weight_bytes=norm_bytes,
+                activation_bytes=2 * b_x * D * rows,
+                live_bytes=2 * b_x * D * rows,
+            )
+        yield from group.mixer.operators(D, group.count, segments, precision)
+        yield from group.ffn.operators(D, group.count, segments, precision)
+    if _zero(head_rows):
+        return
+    if model.final_norm and model.norm != "none":
+        yield Operator(
+            name="final norm",
+            part="norms",
+            count=1,
+            weight_bytes=norm_bytes,
+            activation_bytes=2 * b_x * D * head_rows,
+            live_bytes=2 * b_x * D * head_rows,
+        )
+    if model.embedding_width is not None:
+        yield _projection("project out", head_rows, D, E, precision)
+    yield Operator(
+        name="head",
+        part="head",
+        count=1,
+        flops=matmul_flops(head_rows, E, V),
+        weight_bytes=b_w * (embedding_parameters(V, E) + (V if model.head_bias else 0)),
+        activation_bytes=(b_x * E + 4 * V) * head_rows,
+        # Logits are sampled in fp32.
+        live_bytes=(b_x * E + 4 * V) * head_rows,
+    )
+
+
+def _projection(name: str, rows: Q, D: Q, F: Q, precision: Precision) -> Operator:
+    b_w, b_x = precision.weights.bytes, precision.activations.bytes
+    return Operator(
+        name=name,
+        part="embedding",
+        count=1,
+        flops=matmul_flops(rows, D, F),
+        weight_bytes=b_w * D * F,
+        activation_bytes=b_x * (D + F) * rows,
+        live_bytes=b_x * (D + F) * rows,
+    )
+
+
+def symbolic(model: Model) -> tuple[Model, dict[str, Q]]:
+    """Replace the dimensions of a model by symbols, and tell what each stands for.
+
+    Returns the model with sympy Symbols in place of numbers, and a dict of symbol name to number.
+    Every function of this package then returns the formula instead of the number. The letters are
+    those of docs/nomenclature.md; with several groups each keeps its own (F_1, K_2).
+    """
+    import sympy
+
+    values: dict[str, Q] = {}
+
+    def symbol(letter: str, value: Q, suffix: str = "") -> Q:
+        if _zero(value):
+            return value
+        values[letter + suffix] = value
+        return sympy.Symbol(letter + suffix, positive=True, integer=True)
+
+    def group(g: Group, suffix: str) -> Group:
+        mixer = replace(
+            g.mixer,
+            **{k: symbol(k, getattr(g.mixer, k), suffix) for k in ("N", "K", "H")},
+        )
+        ffn = replace(g.ffn, F=symbol("F", g.ffn.F, suffix))
+        return replace(g, count=symbol("L", g.count, suffix), mixer=mixer, ffn=ffn)
+
+    several = len(model.groups) > 1
+    return replace(
+        model,
+        D=symbol("D", model.D),
+        V=symbol("V", model.V),
+        positions=symbol("P", model.positions),
+        embedding_width=None
+        if model.embedding_width is None
+        else symbol("E", model.embedding_width),
+        groups=tuple(
+            group(g, f"_{i}" if several else "") for i, g in enumerate(model.groups, start=1)
+        ),
+    ), values
+

@@ -1,0 +1,118 @@
+"""What a pass is made of: segments of sequences, and the operators that run over them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .errors import RooflmError, nearest
+from .readings import Q, real
+
+
+@dataclass(frozen=True)
+class Format:
+    """A number format: what an element takes in memory, and what computes with it."""
+
+    name: str
+    bytes: Q
+    """Bytes per element [B]."""
+    compute: str
+    """Format whose peak rate multiplies such numbers."""
+
+
+FORMATS = {
+    "fp32": Format("fp32", 4, "fp32"),
+    "bf16": Format("bf16", 2, "bf16"),
+    "fp16": Format("fp16", 2, "fp16"),
+}
+"""Formats without scales: their bytes per element are exact."""
+
+
+def find_format(name: str, where: str = "") -> Format:
+    """Look a number format up; raise `RooflmError` with the known ones otherwise."""
+    if name not in FORMATS:
+        fix = nearest(name, FORMATS) or f"Known formats: {', '.join(FORMATS)}."
+        raise RooflmError(f"unknown number format '{name[:40]}'", where, fix)
+    return FORMATS[name]
+
+
+@dataclass(frozen=True)
+class Precision:
+    """The formats of a pass. Activations and arithmetic follow the weights."""
+
+    weights: Format = FORMATS["bf16"]
+    cache: Format = FORMATS["bf16"]
+
+    @property
+    def activations(self) -> Format:
+        """Format of activations."""
+        return self.weights
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Equal sequences of a pass: S = cached + new."""
+
+    sequences: Q
+    """Sequences, B [1]."""
+    new: Q
+    """Tokens computed for each, T [tokens]."""
+    cached: Q
+    """Tokens in the cache before, n [tokens]."""
+    head_rows: Q = 1
+    """Positions of each whose logits are wanted: 1 for a prefill, 0 for an inner chunk [1]."""
+
+    def __post_init__(self) -> None:
+        for name in ("sequences", "new", "cached", "head_rows"):
+            object.__setattr__(self, name, real(getattr(self, name)))
+
+    @property
+    def rows(self) -> Q:
+        """Rows that a linear layer sees, B*T [1]."""
+        return self.sequences * self.new
+
+    @property
+    def context(self) -> Q:
+        """Tokens of context at the end of the pass, S [tokens]."""
+        return self.cached + self.new
+
+
+def decode(B: Q, S: Q) -> list[Segment]:
+    """Describe a decode step: B sequences, one new token each, at context S (the new one counted)."""
+    return [Segment(sequences=B, new=1, cached=real(S) - 1)]
+
+
+def prefill(B: Q, T: Q, cached: Q = 0) -> list[Segment]:
+    """Describe the prefill of B prompts of T tokens after `cached` ones; one row of logits each."""
+    return [Segment(sequences=B, new=T, cached=cached)]
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator of a pass; figures are of one run, `count` runs are equal."""
+
+    name: str
+    part: str
+    """Class that tables and explanations group by."""
+    count: Q
+    flops: Q = 0
+    """Arithmetic, a multiply-add is two [FLOP]."""
+    weight_bytes: Q = 0
+    """Weights streamed once [B]."""
+    read_bytes: Q = 0
+    """Cache or state read [B]."""
+    write_bytes: Q = 0
+    """Cache or state written [B]."""
+    activation_bytes: Q = 0
+    """Activations read and written when nothing is fused [B]."""
+    live_bytes: Q = 0
+    """Activations that exist while it runs, the residual stream included [B]."""
+
+    @property
+    def compulsory_bytes(self) -> Q:
+        """Bytes that no fusion avoids: weights, cache read, cache written [B]."""
+        return self.weight_bytes + self.write_bytes + self.read_bytes
+
+    @property
+    def operator_bytes(self) -> Q:
+        """Compulsory bytes and unfused activations [B]."""
+        return self.compulsory_bytes + self.activation_bytes

@@ -1,0 +1,218 @@
+"""From an answer to text: tables for people, JSON and CSV for programs, Markdown for documents."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from .errors import RooflmError
+
+OutputFormat = Literal["table", "json", "csv", "md"]
+
+WIDE = 10_000
+"""Columns of a table that no terminal cuts: pipes and files."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table for people; every cell is text already."""
+
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    title: str = ""
+    left: int = 1
+    """Leading columns that are words, and that are repeated where a table is split."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a command shows people: tables, then notes."""
+
+    tables: Sequence[Table]
+    notes: Sequence[str] = field(default_factory=tuple)
+
+
+def render(
+    answer: dict[str, Any], page: Page, format: OutputFormat, width: int = WIDE, quiet: bool = False
+) -> str:
+    """Turn an answer into text of the wanted format, ending in a newline."""
+    notes = () if quiet else page.notes
+    match format:
+        case "json":
+            return json.dumps(answer, indent=2, allow_nan=False) + "\n"
+        case "csv":
+            return to_csv(answer)
+        case "md":
+            tables = "\n\n".join(to_markdown(t) for t in page.tables)
+            return tables + "\n" + ("\n" if notes else "") + "".join(f"- {n}\n" for n in notes)
+        case "table":
+            tables = "\n".join(to_text(t, width) for t in page.tables)
+            return tables + ("\n" if notes else "") + "".join(f"{n}\n" for n in notes)
+
+
+def to_csv(answer: dict[str, Any]) -> str:
+    """Write the rows of an answer, or its own keys where it has none, with full precision."""
+    rows: list[dict[str, Any]] = [flatten(r) for r in answer.get("rows") or ()]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    if not rows:
+        writer.writerow(("key", "value"))
+        writer.writerows(flatten(answer).items())
+        return text.getvalue()
+    heads = list(dict.fromkeys(k for row in rows for k in row))
+    writer.writerow(heads)
+    for row in rows:
+        writer.writerow([_csv_cell(row.get(h)) for h in heads])
+    return text.getvalue()
+
+
+def _csv_cell(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else value
+
+
+def flatten(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Name the inner keys of an object by their path: `memory.weights_bytes`."""
+    flat: dict[str, Any] = {}
+    for key, inner in value.items():
+        items: Iterable[tuple[Any, Any]] = ()
+        if isinstance(inner, dict):
+            flat |= flatten(_mapping(inner), f"{prefix}{key}.")
+        elif isinstance(inner, list):
+            items = enumerate(_list(inner))
+            for i, item in items:
+                name = f"{prefix}{key}.{i}"
+                flat |= flatten(_mapping(item), f"{name}.") if isinstance(item, dict) else {name: item}
+        else:
+            flat[prefix + key] = inner
+    return flat
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value
+
+
+def _list(value: Any) -> list[Any]:
+    return value
+
+
+def to_markdown(table: Table) -> str:
+    """Write a table as Markdown."""
+
+    def line(cells: Iterable[str]) -> str:
+        return "| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |"
+
+    rule = [":--" if i < table.left else "--:" for i in range(len(table.heads))]
+    title = [f"**{table.title}**", ""] if table.title else []
+    return "\n".join([*title, line(table.heads), line(rule), *map(line, table.rows)])
+
+
+def to_text(table: Table, width: int) -> str:
+    """Write a table for a terminal of `width` columns.
+
+    A table that is too wide is split into several below each other, its first columns repeated:
+    no digit is ever cut or wrapped.
+    """
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table as RichTable
+
+    widths = [
+        max(len(head), *(len(row[i]) for row in table.rows)) if table.rows else len(head)
+        for i, head in enumerate(table.heads)
+    ]
+    text = io.StringIO()
+    # Wide enough that rich never cuts: what fits is decided here.
+    console = Console(file=text, width=max(WIDE, sum(widths) + 3 * len(widths)), color_system=None)
+    for part in _split(widths, table.left, width):
+        drawn = RichTable(
+            title=table.title or None, title_justify="left", title_style="", header_style="",
+            box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False,
+        )  # fmt: skip
+        for i in part:
+            justify = "left" if i < table.left else "right"
+            drawn.add_column(_plain(table.heads[i]), justify=justify, no_wrap=True)
+        for row in table.rows:
+            drawn.add_row(*(_plain(row[i]) for i in part))
+        console.print(drawn, markup=False, highlight=False)
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines()) + "\n"
+
+
+def _plain(text: str) -> Any:
+    from rich.text import Text
+
+    # Brackets are units here, not markup.
+    return Text(text)
+
+
+def _split(widths: Sequence[int], left: int, width: int) -> list[list[int]]:
+    keys = list(range(min(left, len(widths))))
+    parts: list[list[int]] = []
+    part = list(keys)
+    for i in range(len(keys), len(widths)):
+        if len(part) > len(keys) and sum(widths[j] + 3 for j in [*part, i]) > width:
+            parts.append(part)
+            part = list(keys)
+        part.append(i)
+    return [*parts, part]
+
+
+def format_of(path: str | None) -> OutputFormat:
+    """Tell the format that a file's name asks for; the table otherwise."""
+    by_suffix: dict[str, OutputFormat] = {".json": "json", ".csv": "csv", ".md": "md"}
+    return by_suffix.get(Path(path).suffix.lower(), "table") if path else "table"
+
+
+def terminal_width() -> int:
+    """Columns of the terminal; without end where stdout is a pipe or a file."""
+    if not sys.stdout.isatty():
+        return WIDE
+    import shutil
+
+    return shutil.get_terminal_size().columns
+
+
+def write(text: str, path: str | None) -> None:
+    """Write to stdout or to a file; a file is there whole or not at all."""
+    if path is None or path == "-":
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    try:
+        _write_file(text, Path(os.path.realpath(path)))
+    except (OSError, ValueError) as e:
+        reason = (getattr(e, "strerror", None) or str(e)).lower()
+        raise RooflmError(f"cannot write the output: {reason}", f"--output {path}") from None
+
+
+def _write_file(text: str, path: Path) -> None:
+    if path.exists() and not path.is_file():
+        # A device or a pipe is written to, not replaced; a folder says so itself.
+        with path.open("w", encoding="utf-8") as file:
+            file.write(text)
+        return
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        mode = path.stat().st_mode if path.exists() else 0o666 & ~_umask()
+        os.chmod(name, mode)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,273 @@
+"""From a name or a file to a Model or a Machine: what `MODEL` and `--on` mean."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from .attention import Attention
+from .errors import RooflmError, nearest
+from .hardware import Machine
+from .mlp import MLP
+from .model import Group, Model
+from .schema import DIMENSIONS, HARDWARE, MODEL, check
+from .yamlfile import Block, load, load_block, read_text, top_keys
+
+HOME = Path(__file__).resolve().parents[1]
+MODELS_FILE = HOME / "models.yaml"
+HARDWARE_FILE = HOME / "hardware.yaml"
+
+NOT_ENTRIES = frozenset({"sources"})
+"""Top-level keys of a preset file that are not presets."""
+
+
+@cache
+def preset_text(path: Path) -> str:
+    """Read a shipped file once."""
+    return read_text(path)
+
+
+def preset_names(path: Path) -> list[str]:
+    """List the presets of a file in the order in which it has them."""
+    return [k for k in top_keys(preset_text(path), path.name) if k not in NOT_ENTRIES]
+
+
+def find_model(text: str, changes: Mapping[str, str] | None = None) -> Model:
+    """Find the model that a user names, with dimensions changed as by `--set`.
+
+    text: a preset's name, its Hugging Face name, or a YAML file (FILE, or FILE#ENTRY where it
+    holds several); changes: key to new value, as typed.
+    """
+    name, block = _find(text, MODELS_FILE, "model", MODEL)
+    for key, value in (changes or {}).items():
+        _change(block, key, value)
+    return build_model(name, block)
+
+
+def find_machine(text: str) -> Machine:
+    """Find the hardware that a user names: a preset's name or a YAML file."""
+    if re.fullmatch(r"[0-9]+ ?x ?[a-z].*", text):
+        fix = "Name one device; layouts over several are not computed."
+        raise RooflmError(f"'{text}' is several devices", "--on", fix)
+    name, block = _find(text, HARDWARE_FILE, "hardware", HARDWARE)
+    return build_machine(name, block)
+
+
+def load_all(path: Path, build: Callable[[str, Block], Any]) -> list[Any]:
+    """Build every preset of a shipped file."""
+    text = preset_text(path)
+    return [build(name, load_block(text, name, path.name)) for name in preset_names(path)]
+
+
+def _find(
+    text: str, presets: Path, what: str, fields: Mapping[str, Any]
+) -> tuple[str, Block]:
+    if _is_file_name(text):
+        return _from_file(text, what, fields)
+    whole = preset_text(presets)
+    name = _resolve(text, whole, preset_names(presets), what)
+    return name, load_block(whole, name, presets.name)
+
+
+def _is_file_name(text: str) -> bool:
+    stem = text.partition("#")[0].lower()
+    if stem.endswith((".yaml", ".yml", ".json", ".gguf", "/")) or stem.startswith((".", "/", "~")):
+        return True
+    # org/name is a Hugging Face name unless such a file is there.
+    return ("/" in stem or "\\" in stem) and Path(text.partition("#")[0]).exists()
+
+
+def _from_file(text: str, what: str, fields: Mapping[str, Any]) -> tuple[str, Block]:
+    stem, _, entry = text.partition("#")
+    path = Path(stem).expanduser()
+    if path.suffix.lower() in (".json", ".gguf"):
+        fix = f"Write its dimensions as a YAML entry like those of {MODELS_FILE.name}."
+        raise RooflmError(f"{path.suffix} files are not read", stem, fix)
+    content = read_text(path)
+    whole = load(content, stem)
+    if not isinstance(whole.value, dict):
+        raise RooflmError(f"the file holds no {what} entries (NAME: {{...}})", whole.where())
+    names = [k for k in _keys(whole.value) if k not in NOT_ENTRIES]
+    if names and all(k in fields for k in names):
+        fix = f"Put a line `my-{what}:` above them and indent them."
+        raise RooflmError("the keys of an entry stand at the top of the file", whole.where(), fix)
+    if not names:
+        raise RooflmError(f"the file holds no {what} entries (NAME: {{...}})", whole.where())
+    if not entry and len(names) > 1:
+        shown = ", ".join(names[:8])
+        fix = f"Say which: {stem}#{names[0]}. It has {shown}."
+        raise RooflmError(f"the file holds {len(names)} entries", stem, fix)
+    entry = entry or names[0]
+    if entry not in names:
+        fix = nearest(entry, names) or f"It has {', '.join(names[:8])}."
+        raise RooflmError(f"no entry '{entry}'", stem, fix)
+    inner = {k[1:]: place for k, place in whole.places.items() if k[:1] == (entry,)}
+    return entry, Block(whole.value[entry], inner, stem)
+
+
+def _resolve(text: str, whole: str, names: list[str], what: str) -> str:
+    """Find the one preset that a name means; raise with the candidates where it is not one."""
+    if text in names:
+        return text
+    aliases = {name: [name] for name in names}
+    for name, (_, start, end) in top_keys(whole, what).items():
+        hub = re.search(r"^  hf: *(\S+)", whole[start:end], re.M)
+        if hub and name in aliases:
+            aliases[name] += [hub[1], hub[1].rpartition("/")[2]]
+    plain = _plain(text)
+    same = [n for n, known in aliases.items() if plain in map(_plain, known)]
+    if plain and len(same) == 1:
+        return same[0]
+    words = [w for w in re.split(r"[^a-z0-9.]+", text.lower()) if w]
+    alike = same or [n for n, known in aliases.items() if words and _holds(words, known)]
+    where = "MODEL" if what == "model" else "--on"
+    shown = text if len(text) <= 60 else text[:60] + "..."
+    shown = "".join(c if c.isprintable() else "?" for c in shown)
+    if alike:
+        more = f" and {len(alike) - 8} more" if len(alike) > 8 else ""
+        fix = f"It may be {', '.join(alike[:8])}{more}: name one."
+        raise RooflmError(f"'{shown}' is not the name of one {what}", where, fix)
+    command = "models" if what == "model" else "hardware"
+    fix = nearest(text, names) or f"`rooflm {command}` lists what is known; a YAML file will do."
+    raise RooflmError(f"unknown {what} '{shown}'", where, fix)
+
+
+def _holds(words: list[str], known: list[str]) -> bool:
+    return any(all(w in name.lower() for w in words) for name in known)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9.]", "", name.lower())
+
+
+def _keys(value: Any) -> list[str]:
+    return list(value)
+
+
+def parse_changes(settings: list[str]) -> dict[str, str]:
+    """Split `--set KEY=VALUE` options."""
+    changes: dict[str, str] = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        key, value = key.strip(), value.strip()
+        if not equals or not key or not value:
+            raise RooflmError(f"'{setting[:40]}' is not KEY=VALUE", "--set", "Write --set K=8.")
+        if key in changes:
+            raise RooflmError(f"'{key}' is set twice", "--set")
+        changes[key] = value
+    return changes
+
+
+def _change(block: Block, key: str, text: str) -> None:
+    """Put a typed value in place of a preset's, as if the entry had said so."""
+    from .units import parse_count
+
+    settable = {k: f for k, f in MODEL.items() if k not in ("hf", "source", "dims")}
+    fields = DIMENSIONS | settable
+    if key not in fields:
+        fix = nearest(key, fields) or f"Known: {', '.join(fields)}."
+        raise RooflmError(f"unknown dimension '{key[:40]}'", "--set", fix)
+    check(block, MODEL, "the entry")
+    spec, where = fields[key], f"--set {key}"
+    value: Any = text
+    match spec.kind:
+        case "count":
+            value = 0 if spec.zero and text == "0" else parse_count(text, where)
+        case "flag":
+            if text.lower() not in ("true", "false"):
+                raise RooflmError(f"{key} is true or false, not '{text[:40]}'", where)
+            value = text.lower() == "true"
+        case "choices":
+            value = [] if text == "none" else re.split(r"[+,]", text)
+        case _:
+            pass
+    place = ("dims", key) if key in DIMENSIONS else (key,)
+    holder = block.value["dims"] if key in DIMENSIONS else block.value
+    holder[key] = value
+    probe = Block({key: value}, {}, where)
+    try:
+        check(probe, {key: spec}, "it")
+    except RooflmError as e:
+        raise RooflmError(e.what.replace("it.", "", 1), where) from None
+    block.places[place] = (0, 0)
+
+
+def build_model(name: str, block: Block) -> Model:
+    """Check an entry and make the Model that it describes."""
+    entry = check(block, MODEL, name)
+    dims = entry["dims"]
+    bias: list[str] = entry.get("bias", [])
+    if dims["N"] % dims["K"]:
+        where = _place(block, ("dims", "K"))
+        what = f"K = {dims['K']} does not divide N = {dims['N']}"
+        fix = f"{dims['N']} query heads can share {_divisors(dims['N'])} key/value heads."
+        raise RooflmError(what, where, fix)
+    attention = Attention(
+        N=dims["N"],
+        K=dims["K"],
+        H=dims["H"],
+        qkv_bias="qkv" in bias,
+        out_bias="out" in bias,
+        qk_norm=entry.get("qk_norm", "none"),
+    )
+    mlp = MLP(F=dims["F"], gated=entry.get("mlp", "gated") == "gated", bias="mlp" in bias)
+    hub = entry.get("hf")
+    return Model(
+        name=name,
+        D=dims["D"],
+        V=dims["V"],
+        groups=(Group(dims["L"], attention, mlp, entry.get("norms_per_layer", 2)),),
+        norm=entry.get("norm", "rms"),
+        final_norm=entry.get("final_norm", True),
+        tied=entry.get("tied", False),
+        positions=entry.get("positions", 0),
+        embedding_width=entry.get("embedding_width"),
+        head_bias="head" in bias,
+        parallel=entry.get("parallel", False),
+        max_context=entry.get("max_context"),
+        source=entry.get("source")
+        or (f"https://huggingface.co/{hub}/blob/main/config.json" if hub else block.path),
+    )
+
+
+def _place(block: Block, key: tuple[str, ...]) -> str:
+    changed = block.places.get(key) == (0, 0)
+    return f"--set {key[-1]}" if changed else block.where(key)
+
+
+def _divisors(n: int) -> str:
+    found = [str(d) for d in range(1, min(n, 10**5) + 1) if n % d == 0]
+    return ", ".join(found[:12]) + (" ..." if len(found) > 12 else "")
+
+
+def build_machine(name: str, block: Block) -> Machine:
+    """Check an entry and make the Machine that it describes."""
+    entry = check(block, HARDWARE, name)
+    label, price = _figure(entry.get("label_gb")), entry.get("price_usd_per_hour")
+    driver = _figure(entry.get("driver_bytes"))
+    return Machine(
+        name=name,
+        full_name=entry["name"],
+        kind=entry["kind"],
+        bandwidth_bytes_per_s=entry_figure(entry, "bandwidth_bytes_per_s"),
+        label_bytes=None if label is None else round(label * 1e9),
+        driver_bytes=None if driver is None else round(driver),
+        flops={k: float(_figure(v) or 0) for k, v in entry.get("flops", {}).items()},
+        best_flops={k: float(_figure(v) or 0) for k, v in entry.get("best_flops", {}).items()},
+        price_usd_per_hour=_figure(price),
+        price_date=str(price.get("date", "")) if isinstance(price, dict) else "",
+    )
+
+
+def entry_figure(entry: Mapping[str, Any], key: str) -> float:
+    """Take a figure that must be there."""
+    value = _figure(entry[key])
+    assert value is not None
+    return float(value)
+
+
+def _figure(figure: Any) -> float | None:
+    return figure["value"] if isinstance(figure, dict) else figure

@@ -1,0 +1,107 @@
+"""One text, three readings: what lets a formula take numbers, arrays and symbols alike.
+
+A formula is written in plain arithmetic. Where arithmetic has no operator (max, min, floor, ceil)
+it calls this module, which asks the values what they are. Neither numpy nor sympy is imported
+unless a value of theirs is already at hand.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, ParamSpec, TypeAlias, TypeVar, cast
+
+Q: TypeAlias = Any
+"""A quantity: a number (int stays exact), a float64 array, or a sympy expression."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+FORMULAS: dict[str, Callable[..., Q]] = {}
+"""Every formula by name, in the order of definition: what the docs and their tests walk."""
+
+
+def formula(function: Callable[P, R]) -> Callable[P, R]:
+    """Register a formula and make its integer arrays float64 before they are multiplied.
+
+    An int64 product of six dimensions overflows silently; Python integers and symbols do not, and
+    pass untouched.
+    """
+
+    @functools.wraps(function)
+    def edge(*args: P.args, **kwargs: P.kwargs) -> R:
+        convert = cast("Callable[..., R]", function)
+        return convert(*map(real, args), **{k: real(v) for k, v in kwargs.items()})
+
+    FORMULAS[function.__name__] = edge
+    return edge
+
+
+def real(value: Q) -> Q:
+    """Return an integer array as float64, and anything else as it is."""
+    dtype = getattr(value, "dtype", None)
+    return value.astype("float64") if dtype is not None and dtype.kind in "iub" else value
+
+
+def is_symbol(*values: Q) -> bool:
+    """Tell whether any of the values is a sympy expression."""
+    return any(hasattr(v, "free_symbols") for v in values)
+
+
+def is_array(*values: Q) -> bool:
+    """Tell whether any of the values is a numpy array or scalar."""
+    return any(hasattr(v, "dtype") for v in values)
+
+
+def _dispatch(number: Callable[..., Q], array: str, symbol: str, *values: Q) -> Q:
+    if is_symbol(*values):
+        import sympy
+
+        return getattr(sympy, symbol)(*values)
+    if is_array(*values):
+        import numpy as np
+
+        return getattr(np, array)(*values)
+    return number(*values)
+
+
+def maximum(a: Q, b: Q) -> Q:
+    """Return the larger of two, element by element for arrays, as Max for symbols."""
+    return _dispatch(max, "maximum", "Max", a, b)
+
+
+def minimum(a: Q, b: Q) -> Q:
+    """Return the smaller of two, element by element for arrays, as Min for symbols."""
+    return _dispatch(min, "minimum", "Min", a, b)
+
+
+def floor(a: Q) -> Q:
+    """Round down."""
+    return _dispatch(math.floor, "floor", "floor", a)
+
+
+def ceil(a: Q) -> Q:
+    """Round up."""
+    return _dispatch(math.ceil, "ceil", "ceiling", a)
+
+
+def half(a: Q) -> Q:
+    """Halve an even integer exactly; arrays and symbols are divided."""
+    return a // 2 if isinstance(a, int) else a / 2
+
+
+def total(values: Iterable[Q]) -> Q:
+    """Add up, one accumulator for each broadcast shape, the widest last.
+
+    On an open mesh most terms depend on one axis only: adding them to each other first keeps the
+    full-size additions few.
+    """
+    sums: dict[tuple[int, ...], Q] = {}
+    for value in values:
+        shape: tuple[int, ...] = getattr(value, "shape", ())
+        sums[shape] = sums[shape] + value if shape in sums else value
+    result: Q = 0
+    for shape in sorted(sums, key=math.prod):
+        result = result + sums[shape]
+    return result

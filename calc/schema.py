@@ -1,0 +1,187 @@
+"""What a preset may say: one table of fields for models, one for hardware, and the check."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from .errors import RooflmError, nearest
+from .yamlfile import Block, Key
+
+Kind = Literal["count", "figure", "text", "flag", "choice", "choices", "texts", "map"]
+
+
+@dataclass(frozen=True)
+class Field:
+    """What one key of an entry may hold."""
+
+    kind: Kind
+    about: str
+    required: bool = False
+    choices: tuple[str, ...] = ()
+    zero: bool = False
+    """A count may be 0."""
+    inside: dict[str, Field] = field(default_factory=dict[str, "Field"])
+    """Keys of a map; those of an open map stand under "*"."""
+
+
+LARGEST_DIMENSION = 10**9
+FORMAT_NAMES = ("fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4", "int4")
+
+DIMENSIONS: dict[str, Field] = {
+    "D": Field("count", "model width", required=True),
+    "F": Field("count", "MLP width", required=True),
+    "N": Field("count", "query heads", required=True),
+    "K": Field("count", "key/value heads", required=True),
+    "H": Field("count", "head width", required=True),
+    "L": Field("count", "layers", required=True),
+    "V": Field("count", "vocabulary", required=True),
+}
+
+MODEL: dict[str, Field] = {
+    "hf": Field("text", "name on the Hugging Face hub; its config.json is the source"),
+    "source": Field("text", "where the dimensions come from, where hf is not the place"),
+    "dims": Field("map", "the letters of the scaling book", required=True, inside=DIMENSIONS),
+    "max_context": Field("count", "longest context [tokens]"),
+    "mlp": Field("choice", "three matrices or two", choices=("gated", "plain")),
+    "norm": Field(
+        "choice", "weights of a norm", choices=("rms", "layer", "layer-no-bias", "none")
+    ),
+    "norms_per_layer": Field("count", "block norms of a layer", zero=True),
+    "final_norm": Field("flag", "a norm before the head"),
+    "qk_norm": Field(
+        "choice", "norm weights on queries and keys", choices=("none", "head", "width")
+    ),
+    "bias": Field("choices", "which projections have biases", choices=("qkv", "out", "mlp", "head")),
+    "tied": Field("flag", "the head is the input embedding"),
+    "positions": Field("count", "rows of a learned position table", zero=True),
+    "embedding_width": Field("count", "width of the embedding where it is not D"),
+    "parallel": Field("flag", "attention and MLP side by side"),
+}
+
+_BARE = Field("figure", "")
+
+HARDWARE: dict[str, Field] = {
+    "name": Field("text", "full name", required=True),
+    "vendor": Field("text", "maker"),
+    "kind": Field(
+        "choice",
+        "what it is",
+        required=True,
+        choices=("gpu", "tpu", "accelerator", "unified", "cpu"),
+    ),
+    "family": Field("text", "architecture"),
+    "memory": Field("text", "kind of memory"),
+    "label_gb": Field("figure", "the number on the box [GB]"),
+    "driver_bytes": Field("figure", "total that the driver reports [B]"),
+    "bandwidth_bytes_per_s": Field("figure", "memory bandwidth [B/s]", required=True),
+    "flops": Field(
+        "map", "dense peaks [FLOP/s]", inside=dict.fromkeys(FORMAT_NAMES, _BARE)
+    ),
+    "best_flops": Field(
+        "map",
+        "measured rates above the datasheet [FLOP/s]",
+        inside=dict.fromkeys(FORMAT_NAMES, _BARE),
+    ),
+    "cache_bytes": Field("figure", "last-level cache [B]"),
+    "links": Field("map", "links, one direction of one device [B/s]", inside={"*": _BARE}),
+    "power_w": Field("figure", "board power [W]"),
+    "price_usd_per_hour": Field("figure", "rent of one device, dated [USD/h]"),
+    "notes": Field("texts", "what trips people"),
+}
+
+FIGURE: dict[str, Kind] = {"value": "figure", "source": "text", "note": "text", "date": "text"}
+
+
+def check(block: Block, fields: dict[str, Field], name: str) -> dict[str, Any]:
+    """Check an entry against its fields and return it; the first mistake is raised with its place."""
+    return _check_map(block, fields, (), name)
+
+
+def _check_map(block: Block, fields: dict[str, Field], key: Key, name: str) -> dict[str, Any]:
+    value = _at(block, key)
+    if not isinstance(value, dict):
+        known = ", ".join(list(fields)[:6])
+        raise RooflmError(f"{name} must hold keys such as {known}", block.where(key))
+    entry: dict[str, Any] = value
+    for word in entry:
+        if word not in fields and "*" not in fields:
+            fix = nearest(word, fields) or f"Known keys: {', '.join(fields)}."
+            raise RooflmError(f"{name} has an unknown key '{word}'", block.where((*key, word)), fix)
+        spec = fields.get(word) or fields["*"]
+        _check_value(block, spec, (*key, word), f"{name}.{word}")
+    for word, spec in fields.items():
+        if spec.required and word not in entry:
+            raise RooflmError(f"{name} lacks '{word}' ({spec.about})", block.where(key))
+    return entry
+
+
+def _check_value(block: Block, spec: Field, key: Key, name: str) -> None:
+    value = _at(block, key)
+    wrong = ""
+    match spec.kind:
+        case "count":
+            low = 0 if spec.zero else 1
+            if isinstance(value, bool) or not isinstance(value, int):
+                wrong = "must be a whole number"
+            elif not low <= value <= LARGEST_DIMENSION:
+                wrong = f"must lie between {low} and {LARGEST_DIMENSION:,}"
+        case "figure":
+            _check_figure(block, key, name)
+        case "text":
+            if not isinstance(value, str) or not value.strip():
+                wrong = "must be text"
+        case "flag":
+            if not isinstance(value, bool):
+                wrong = "must be true or false"
+        case "choice":
+            if value not in spec.choices:
+                wrong = f"must be one of {', '.join(spec.choices)}"
+        case "choices":
+            if not isinstance(value, list) or any(v not in spec.choices for v in _items(value)):
+                wrong = f"must be a list out of {', '.join(spec.choices)}"
+        case "texts":
+            if not isinstance(value, list) or not all(isinstance(v, str) for v in _items(value)):
+                wrong = "must be a list of sentences"
+        case "map":
+            _check_map(block, spec.inside, key, name)
+    if wrong:
+        raise RooflmError(f"{name} {wrong}, not {_say(value)}", block.where(key))
+
+
+def _check_figure(block: Block, key: Key, name: str) -> None:
+    value = _at(block, key)
+    if isinstance(value, dict):
+        for word in _keys(value):
+            if word not in FIGURE:
+                fix = nearest(word, FIGURE) or f"Known keys: {', '.join(FIGURE)}."
+                where = block.where((*key, word))
+                raise RooflmError(f"{name} has an unknown key '{word}'", where, fix)
+        if "value" not in value:
+            raise RooflmError(f"{name} lacks 'value'", block.where(key))
+        key, value = (*key, "value"), _at(block, (*key, "value"))
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 < value < 1e30:
+        raise RooflmError(f"{name} must be a positive number, not {_say(value)}", block.where(key))
+
+
+def _at(block: Block, key: Key) -> Any:
+    value = block.value
+    for step in key:
+        value = value[step]
+    return value
+
+
+def _items(value: Any) -> list[Any]:
+    return value
+
+
+def _keys(value: Any) -> list[str]:
+    return list(value)
+
+
+def _say(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return f"'{text[:40]}'" if not isinstance(value, int | float) else text[:40]

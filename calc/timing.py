@@ -1,0 +1,137 @@
+"""How long a ledger takes on a machine: one bound, and the simpler models around it.
+
+bandwidth <= overlap <= operator <= serial, always. None contains kernel launches, communication
+or an efficiency below 1: they are bounds of a perfect implementation, not estimates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from .operator import Operator
+from .readings import Q, formula, is_array, is_symbol, maximum, total
+
+TimeModel = Literal["bandwidth", "overlap", "operator", "serial"]
+TIME_MODELS: tuple[TimeModel, ...] = get_args(TimeModel)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What a machine does in a second."""
+
+    flops_per_s: Q
+    """Dense peak of the format that computes; None where it is not known [FLOP/s]."""
+    bytes_per_s: Q
+    """Memory bandwidth [B/s]."""
+
+
+@formula
+def bandwidth_time(bytes: Q, bytes_per_s: Q) -> Q:
+    """Seconds to move bytes at full bandwidth.
+
+    bytes: traffic [B]; bytes_per_s: bandwidth [B/s]. Returns [s]. The lecture's time model.
+
+    >>> round(bandwidth_time(26869760000, 3.35e12), 6)
+    0.008021
+    """
+    return bytes / bytes_per_s
+
+
+@formula
+def compute_time(flops: Q, flops_per_s: Q) -> Q:
+    """Seconds to compute at the dense peak.
+
+    flops: work [FLOP]; flops_per_s: peak [FLOP/s]. Returns [s].
+
+    >>> compute_time(989e9, 989e12)
+    0.001
+    """
+    return flops / flops_per_s
+
+
+@formula
+def throughput(tokens: Q, seconds: Q) -> Q:
+    """Tokens of all sequences in a second.
+
+    tokens: sequences times tokens each [tokens]; seconds: time of the step [s]. Returns [tokens/s].
+
+    >>> throughput(64, 0.032)
+    2000.0
+    """
+    return tokens / seconds
+
+
+def flops(ledger: Sequence[Operator]) -> Q:
+    """Add up the arithmetic of a pass [FLOP]."""
+    return total(op.count * op.flops for op in ledger)
+
+
+def compulsory_bytes(ledger: Sequence[Operator]) -> Q:
+    """Add up the bytes of a pass that no fusion avoids [B]."""
+    return total(op.count * op.compulsory_bytes for op in ledger)
+
+
+def step_time(ledger: Sequence[Operator], rates: Rates, model: TimeModel = "operator") -> Q:
+    """Time of a pass [s].
+
+    bandwidth: compulsory bytes at full bandwidth. overlap: the larger of that and all FLOPs at
+    peak; nothing is faster. operator: the sum over operators of the larger of the two, since
+    operators run one after the other; the bound. serial: the sum of both, nothing overlapped.
+    """
+    match model:
+        case "bandwidth":
+            return bandwidth_time(compulsory_bytes(ledger), rates.bytes_per_s)
+        case "overlap":
+            return maximum(
+                bandwidth_time(compulsory_bytes(ledger), rates.bytes_per_s),
+                compute_time(flops(ledger), rates.flops_per_s),
+            )
+        case "operator":
+            return total(op.count * operator_time(op, rates) for op in ledger)
+        case "serial":
+            return bandwidth_time(compulsory_bytes(ledger), rates.bytes_per_s) + compute_time(
+                flops(ledger), rates.flops_per_s
+            )
+
+
+def operator_time(op: Operator, rates: Rates) -> Q:
+    """Bound of one run of an operator: the larger of its two times [s]."""
+    return maximum(
+        bandwidth_time(op.compulsory_bytes, rates.bytes_per_s),
+        compute_time(op.flops, rates.flops_per_s),
+    )
+
+
+def regime(ledger: Sequence[Operator], rates: Rates, model: TimeModel = "operator") -> Q:
+    """Name the limit that holds more than half of the time: "memory" or "compute".
+
+    On arrays the answer is an array of names. In time models that add up nothing, the longer of
+    the two totals holds it all.
+    """
+    memory = bandwidth_time(compulsory_bytes(ledger), rates.bytes_per_s)
+    match model:
+        case "bandwidth":
+            computing, rest = 0 * memory, memory
+        case "overlap" | "serial":
+            computing, rest = compute_time(flops(ledger), rates.flops_per_s), memory
+        case "operator":
+            # An operator counts for the limit that sets its time: compute where the excess of
+            # compute over memory time is positive.
+            bound = step_time(ledger, rates)
+            computing = total(_computing_time(op, rates) for op in ledger)
+            rest = bound - computing
+    if is_symbol(computing, rest):
+        raise TypeError("a regime is a name and has no symbolic reading")
+    if is_array(computing, rest):
+        import numpy as np
+
+        return np.where(computing > rest, "compute", "memory")
+    return "compute" if computing > rest else "memory"
+
+
+def _computing_time(op: Operator, rates: Rates) -> Q:
+    compute = op.count * compute_time(op.flops, rates.flops_per_s)
+    memory = op.count * bandwidth_time(op.compulsory_bytes, rates.bytes_per_s)
+    return (compute > memory) * compute

@@ -1,0 +1,118 @@
+"""Numbers as people write them: ranges, multiples, sizes; and as tables show them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+from .errors import RooflmError
+
+MULTIPLES = {
+    "": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12,
+    "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40,
+}  # fmt: skip
+"""k is 1000 and Ki is 1024, for counts as for bytes."""
+
+LARGEST = 10**12
+"""Largest count taken: beyond it a slip of the keyboard is likelier than a wish."""
+MOST_POINTS = 10**6
+"""Values that one range may have."""
+
+_NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:[eE]\+?[0-9]{1,3})?) ?(k|K|M|G|T|Ki|Mi|Gi|Ti)?")
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:[eE]\+?[0-9]{1,3})?) ?([kKMGT]i?)?(B|b)?")
+
+
+def parse_count(text: str, option: str) -> int:
+    """Read a positive whole number such as 64, 1k (1000), 128Ki (131072) or 1e6."""
+    match = _NUMBER.fullmatch(text.strip())
+    if not match:
+        raise RooflmError(
+            f"'{_short(text)}' is not a positive whole number", option, "Write 64, 4k or 128Ki."
+        )
+    value = _exact(match[1]) * MULTIPLES[match[2] or ""]
+    if isinstance(value, float) and not value.is_integer():
+        raise RooflmError(f"'{_short(text)}' is not a whole number", option)
+    if value < 1:
+        raise RooflmError(f"{_short(text)} is below 1", option)
+    if value > LARGEST:
+        raise RooflmError(f"{_short(text)} is above {LARGEST:.0e}", option, "Is it a slip?")
+    return int(value)
+
+
+def parse_counts(text: str, option: str) -> list[int]:
+    """Read a list of counts and ranges: `1,64,256`, `1:256:x2` (times two), `1:9:2` (plus two)."""
+    values: list[int] = []
+    for part in text.split(","):
+        values.extend(_range(part, option))
+        if len(values) > MOST_POINTS:
+            raise RooflmError(f"'{_short(text)}' has more than {MOST_POINTS:,} values", option)
+    return values
+
+
+def _range(text: str, option: str) -> Iterator[int]:
+    pieces = text.split(":")
+    if len(pieces) == 1:
+        yield parse_count(text, option)
+        return
+    if len(pieces) > 3 or not all(p.strip() for p in pieces):
+        fix = "Write FIRST:LAST, FIRST:LAST:STEP or FIRST:LAST:xFACTOR."
+        raise RooflmError(f"'{_short(text)}' is not a range", option, fix)
+    first, last = (parse_count(p, option) for p in pieces[:2])
+    step = pieces[2].strip() if len(pieces) == 3 else "1"
+    times = step.startswith("x")
+    by = parse_count(step.removeprefix("x"), option)
+    if last < first:
+        raise RooflmError(f"the range '{_short(text)}' ends before it begins", option)
+    if times and by < 2:
+        raise RooflmError(f"the factor of '{_short(text)}' must be at least 2", option)
+    if not times and (last - first) // by >= MOST_POINTS:
+        raise RooflmError(f"'{_short(text)}' has more than {MOST_POINTS:,} values", option)
+    value = first
+    while value <= last:
+        yield value
+        value = value * by if times else value + by
+
+
+def parse_size(text: str, option: str) -> int:
+    """Read a size in bytes: `80GB` is 80e9, `80GiB` is 80 * 2**30, a bare number is bytes."""
+    match = _SIZE.fullmatch(text.strip())
+    if not match or match[3] == "b":
+        fix = "Write 80GB or 80GiB (bytes, not bits)."
+        raise RooflmError(f"'{_short(text)}' is not a size", option, fix)
+    if match[2] and not match[3]:
+        fix = f"Write {match[1]}{match[2]}B."
+        raise RooflmError(f"'{_short(text)}' has no unit", option, fix)
+    value = _exact(match[1]) * MULTIPLES[match[2] or ""]
+    if value > 10**18:
+        raise RooflmError(f"{_short(text)} is above 1e18 bytes", option, "Is it a slip?")
+    return round(value)
+
+
+def _exact(digits: str) -> int | float:
+    return int(digits) if digits.isdigit() else float(digits)
+
+
+def _short(text: str, most: int = 40) -> str:
+    printable = "".join(c if c.isprintable() else "?" for c in text)
+    return printable if len(printable) <= most else printable[:most] + "..."
+
+
+def show_number(value: float) -> str:
+    """Show a figure in four digits or so: 0.0123, 8.02, 124.7, 2,689."""
+    if not math.isfinite(value):
+        return "-"
+    size = abs(value)
+    if size >= 1000:
+        return f"{value:,.0f}"
+    if size >= 100:
+        return f"{value:.1f}"
+    if size >= 1 or size == 0:
+        return f"{value:.2f}"
+    return f"{value:.3g}"
+
+
+def show_gb(value: float) -> str:
+    """Show bytes in GB of 10**9 bytes: 26.87."""
+    gb = value / 1e9
+    return f"{gb:,.2f}" if gb >= 0.1 or gb == 0 else f"{gb:.3g}"

@@ -1,0 +1,1 @@
+"""Figures: each takes an answer and draws it; nothing is computed here."""

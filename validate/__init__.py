@@ -1,0 +1,1 @@
+"""Measurements on the device at hand; the only part that needs torch."""
