@@ -195,7 +195,9 @@ class Attention:
             flops=attention_flops(
                 total(s.sequences * causal_pairs(s.cached, s.new) for s in segments), N, H
             ),
-            read_bytes=total(s.sequences * (b_kv * self.cache_elements(s.context)) for s in segments),
+            read_bytes=total(
+                s.sequences * (b_kv * self.cache_elements(s.context)) for s in segments
+            ),
             activation_bytes=b_x * (2 * N * H) * rows,
             live_bytes=b_x * (D + width + N * H) * rows,
         )

@@ -211,7 +211,8 @@ def show(
     parts = [(k, f"{v:,}") for k, v in answer["parameters"].items()]
     sizes = [(k, f"{v:,}", show_gb(v)) for k, v in answer["weights_bytes_by_format"].items()]
     layers = [
-        (g["kind"], str(g["count"]), f"{g['elements_per_token']:,}") for g in answer["cache"]["layers"]
+        (g["kind"], str(g["count"]), f"{g['elements_per_token']:,}")
+        for g in answer["cache"]["layers"]
     ]
     per_token = answer["cache"]["bytes_per_token"]
     page = Page(

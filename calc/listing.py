@@ -17,7 +17,7 @@ from .presets import (
     preset_names,
     preset_text,
 )
-from .yamlfile import load_block, top_keys
+from .yamlfile import is_map, load_block, top_keys
 
 
 def list_models(word: str = "") -> dict[str, Any]:
@@ -100,19 +100,18 @@ def figures(entry: dict[str, Any], sources: dict[str, dict[str, Any]]) -> list[d
 def _walk(entry: dict[str, Any], prefix: str = "") -> list[tuple[str, dict[str, Any]]]:
     found: list[tuple[str, dict[str, Any]]] = []
     for key, value in entry.items():
-        if isinstance(value, dict):
-            inner: dict[str, Any] = value
-            if "value" in inner:
-                found.append((prefix + key, inner))
+        if is_map(value):
+            if "value" in value:
+                found.append((prefix + key, value))
             else:
-                found += _walk(inner, f"{prefix}{key}.")
+                found += _walk(value, f"{prefix}{key}.")
         elif isinstance(value, int | float) and not isinstance(value, bool):
             found.append((prefix + key, {"value": value}))
     return found
 
 
 def _value(figure: Any) -> Any:
-    return figure["value"] if isinstance(figure, dict) else figure
+    return figure["value"] if is_map(figure) else figure
 
 
 def _holds(word: str, text: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Literal
 from .attention import Attention
 from .matmul import matmul_flops
 from .mlp import MLP
-from .operator import Operator, Precision, Segment
+from .operator import BF16, Operator, Precision, Segment
 from .readings import Q, formula, minimum, total
 
 Norm = Literal["rms", "layer", "layer-no-bias", "none"]
@@ -52,8 +52,8 @@ class Model:
     source: str = ""
 
     @property
-    def L(self) -> Q:
-        """Layers [1]."""
+    def layers(self) -> Q:
+        """Layers, L [1]."""
         return total(g.count for g in self.groups)
 
 
@@ -135,7 +135,7 @@ def cache_elements(model: Model, S: Q) -> Q:
 
 
 def ledger(
-    model: Model, segments: Sequence[Segment], precision: Precision | None = None
+    model: Model, segments: Sequence[Segment], precision: Precision = BF16
 ) -> list[Operator]:
     """List the operators that a pass executes, in order of execution.
 
@@ -143,7 +143,6 @@ def ledger(
     (bf16 throughout unless given). Norms, rotary embedding, softmax and sampling have bytes or
     none, and no FLOPs.
     """
-    precision = precision or Precision()
     return list(_operators(model, segments, precision))
 
 
@@ -256,4 +255,3 @@ def symbolic(model: Model) -> tuple[Model, dict[str, Q]]:
             group(g, f"_{i}" if several else "") for i, g in enumerate(model.groups, start=1)
         ),
     ), values
-

@@ -48,6 +48,10 @@ class Precision:
         return self.weights
 
 
+BF16 = Precision()
+"""Everything in bf16."""
+
+
 @dataclass(frozen=True)
 class Segment:
     """Equal sequences of a pass: S = cached + new."""
@@ -77,7 +81,7 @@ class Segment:
 
 
 def decode(B: Q, S: Q) -> list[Segment]:
-    """Describe a decode step: B sequences, one new token each, at context S (the new one counted)."""
+    """Describe a decode step: B sequences, one new token each, at context S (new one included)."""
     return [Segment(sequences=B, new=1, cached=real(S) - 1)]
 
 

@@ -84,25 +84,14 @@ def flatten(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Name the inner keys of an object by their path: `memory.weights_bytes`."""
     flat: dict[str, Any] = {}
     for key, inner in value.items():
-        items: Iterable[tuple[Any, Any]] = ()
-        if isinstance(inner, dict):
-            flat |= flatten(_mapping(inner), f"{prefix}{key}.")
-        elif isinstance(inner, list):
-            items = enumerate(_list(inner))
-            for i, item in items:
-                name = f"{prefix}{key}.{i}"
-                flat |= flatten(_mapping(item), f"{name}.") if isinstance(item, dict) else {name: item}
+        name = prefix + key
+        if is_list(inner):
+            inner = {str(i): item for i, item in enumerate(inner)}
+        if is_map(inner):
+            flat |= flatten(inner, f"{name}.")
         else:
-            flat[prefix + key] = inner
+            flat[name] = inner
     return flat
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    return value
-
-
-def _list(value: Any) -> list[Any]:
-    return value
 
 
 def to_markdown(table: Table) -> str:

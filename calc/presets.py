@@ -14,7 +14,7 @@ from .hardware import Machine
 from .mlp import MLP
 from .model import Group, Model
 from .schema import DIMENSIONS, HARDWARE, MODEL, check
-from .yamlfile import Block, load, load_block, read_text, top_keys
+from .yamlfile import Block, is_map, load, load_block, read_text, top_keys
 
 HOME = Path(__file__).resolve().parents[1]
 MODELS_FILE = HOME / "models.yaml"
@@ -62,9 +62,7 @@ def load_all(path: Path, build: Callable[[str, Block], Any]) -> list[Any]:
     return [build(name, load_block(text, name, path.name)) for name in preset_names(path)]
 
 
-def _find(
-    text: str, presets: Path, what: str, fields: Mapping[str, Any]
-) -> tuple[str, Block]:
+def _find(text: str, presets: Path, what: str, fields: Mapping[str, Any]) -> tuple[str, Block]:
     if _is_file_name(text):
         return _from_file(text, what, fields)
     whole = preset_text(presets)
@@ -88,9 +86,9 @@ def _from_file(text: str, what: str, fields: Mapping[str, Any]) -> tuple[str, Bl
         raise RooflmError(f"{path.suffix} files are not read", stem, fix)
     content = read_text(path)
     whole = load(content, stem)
-    if not isinstance(whole.value, dict):
+    if not is_map(whole.value):
         raise RooflmError(f"the file holds no {what} entries (NAME: {{...}})", whole.where())
-    names = [k for k in _keys(whole.value) if k not in NOT_ENTRIES]
+    names = [k for k in whole.value if k not in NOT_ENTRIES]
     if names and all(k in fields for k in names):
         fix = f"Put a line `my-{what}:` above them and indent them."
         raise RooflmError("the keys of an entry stand at the top of the file", whole.where(), fix)
@@ -141,10 +139,6 @@ def _holds(words: list[str], known: list[str]) -> bool:
 
 def _plain(name: str) -> str:
     return re.sub(r"[^a-z0-9.]", "", name.lower())
-
-
-def _keys(value: Any) -> list[str]:
-    return list(value)
 
 
 def parse_changes(settings: list[str]) -> dict[str, str]:
@@ -258,7 +252,7 @@ def build_machine(name: str, block: Block) -> Machine:
         flops={k: float(_figure(v) or 0) for k, v in entry.get("flops", {}).items()},
         best_flops={k: float(_figure(v) or 0) for k, v in entry.get("best_flops", {}).items()},
         price_usd_per_hour=_figure(price),
-        price_date=str(price.get("date", "")) if isinstance(price, dict) else "",
+        price_date=str(price.get("date", "")) if is_map(price) else "",
     )
 
 
@@ -270,4 +264,4 @@ def entry_figure(entry: Mapping[str, Any], key: str) -> float:
 
 
 def _figure(figure: Any) -> float | None:
-    return figure["value"] if isinstance(figure, dict) else figure
+    return figure["value"] if is_map(figure) else figure

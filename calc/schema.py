@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from .errors import RooflmError, nearest
-from .yamlfile import Block, Key
+from .yamlfile import Block, Key, is_list, is_map
 
 Kind = Literal["count", "figure", "text", "flag", "choice", "choices", "texts", "map"]
 
@@ -44,15 +44,15 @@ MODEL: dict[str, Field] = {
     "dims": Field("map", "the letters of the scaling book", required=True, inside=DIMENSIONS),
     "max_context": Field("count", "longest context [tokens]"),
     "mlp": Field("choice", "three matrices or two", choices=("gated", "plain")),
-    "norm": Field(
-        "choice", "weights of a norm", choices=("rms", "layer", "layer-no-bias", "none")
-    ),
+    "norm": Field("choice", "weights of a norm", choices=("rms", "layer", "layer-no-bias", "none")),
     "norms_per_layer": Field("count", "block norms of a layer", zero=True),
     "final_norm": Field("flag", "a norm before the head"),
     "qk_norm": Field(
         "choice", "norm weights on queries and keys", choices=("none", "head", "width")
     ),
-    "bias": Field("choices", "which projections have biases", choices=("qkv", "out", "mlp", "head")),
+    "bias": Field(
+        "choices", "which projections have biases", choices=("qkv", "out", "mlp", "head")
+    ),
     "tied": Field("flag", "the head is the input embedding"),
     "positions": Field("count", "rows of a learned position table", zero=True),
     "embedding_width": Field("count", "width of the embedding where it is not D"),
@@ -75,9 +75,7 @@ HARDWARE: dict[str, Field] = {
     "label_gb": Field("figure", "the number on the box [GB]"),
     "driver_bytes": Field("figure", "total that the driver reports [B]"),
     "bandwidth_bytes_per_s": Field("figure", "memory bandwidth [B/s]", required=True),
-    "flops": Field(
-        "map", "dense peaks [FLOP/s]", inside=dict.fromkeys(FORMAT_NAMES, _BARE)
-    ),
+    "flops": Field("map", "dense peaks [FLOP/s]", inside=dict.fromkeys(FORMAT_NAMES, _BARE)),
     "best_flops": Field(
         "map",
         "measured rates above the datasheet [FLOP/s]",
@@ -94,16 +92,16 @@ FIGURE: dict[str, Kind] = {"value": "figure", "source": "text", "note": "text", 
 
 
 def check(block: Block, fields: dict[str, Field], name: str) -> dict[str, Any]:
-    """Check an entry against its fields and return it; the first mistake is raised with its place."""
+    """Check an entry against its fields and return it; raise the first mistake with its place."""
     return _check_map(block, fields, (), name)
 
 
 def _check_map(block: Block, fields: dict[str, Field], key: Key, name: str) -> dict[str, Any]:
     value = _at(block, key)
-    if not isinstance(value, dict):
+    if not is_map(value):
         known = ", ".join(list(fields)[:6])
         raise RooflmError(f"{name} must hold keys such as {known}", block.where(key))
-    entry: dict[str, Any] = value
+    entry = value
     for word in entry:
         if word not in fields and "*" not in fields:
             fix = nearest(word, fields) or f"Known keys: {', '.join(fields)}."
@@ -138,10 +136,10 @@ def _check_value(block: Block, spec: Field, key: Key, name: str) -> None:
             if value not in spec.choices:
                 wrong = f"must be one of {', '.join(spec.choices)}"
         case "choices":
-            if not isinstance(value, list) or any(v not in spec.choices for v in _items(value)):
+            if not is_list(value) or any(v not in spec.choices for v in value):
                 wrong = f"must be a list out of {', '.join(spec.choices)}"
         case "texts":
-            if not isinstance(value, list) or not all(isinstance(v, str) for v in _items(value)):
+            if not is_list(value) or not all(isinstance(v, str) for v in value):
                 wrong = "must be a list of sentences"
         case "map":
             _check_map(block, spec.inside, key, name)
@@ -151,8 +149,8 @@ def _check_value(block: Block, spec: Field, key: Key, name: str) -> None:
 
 def _check_figure(block: Block, key: Key, name: str) -> None:
     value = _at(block, key)
-    if isinstance(value, dict):
-        for word in _keys(value):
+    if is_map(value):
+        for word in value:
             if word not in FIGURE:
                 fix = nearest(word, FIGURE) or f"Known keys: {', '.join(FIGURE)}."
                 where = block.where((*key, word))
@@ -170,14 +168,6 @@ def _at(block: Block, key: Key) -> Any:
     for step in key:
         value = value[step]
     return value
-
-
-def _items(value: Any) -> list[Any]:
-    return value
-
-
-def _keys(value: Any) -> list[str]:
-    return list(value)
 
 
 def _say(value: Any) -> str:

@@ -63,7 +63,7 @@ def dimensions(model: Model) -> dict[str, Any]:
     mixer, ffn = group.mixer, group.ffn
     return {
         "D": model.D, "F": ffn.F, "N": mixer.N, "K": mixer.K, "H": mixer.H,
-        "L": model.L, "V": model.V,
+        "L": model.layers, "V": model.V,
     }  # fmt: skip
 
 
@@ -92,7 +92,9 @@ def unusual(model: Model) -> list[str]:
     if model.positions:
         said.append(f"{model.positions:,} learned positions")
     if model.embedding_width is not None:
-        said.append(f"the embedding is {model.embedding_width} wide, with projections to D and back")
+        said.append(
+            f"the embedding is {model.embedding_width} wide, with projections to D and back"
+        )
     if model.parallel:
         said.append("attention and MLP run side by side on the same input")
     if model.norm == "none":

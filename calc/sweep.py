@@ -10,7 +10,7 @@ from .errors import RooflmError
 from .hardware import Machine, capacity, rates
 from .memory import activations_bytes, largest, model_cache_bytes, weights_bytes
 from .model import Model, ledger, total_parameters
-from .operator import Operator, Precision, decode
+from .operator import BF16, Operator, Precision, decode
 from .readings import Q
 from .timing import (
     Rates,
@@ -37,7 +37,7 @@ class Case:
 
     model: Model
     machine: Machine
-    precision: Precision = Precision()
+    precision: Precision = BF16
     accounting: Accounting = "full"
     time_model: TimeModel = "operator"
     reserve_bytes: int = 0
@@ -131,13 +131,17 @@ def columns(case: Case, B: Q, S: Q) -> dict[str, Q]:
             "bound_tokens_per_s": throughput(B, time),
         }
         limited = regime(pass_, machine, case.time_model)
-    return result | {
-        "tokens_per_s": throughput(B, time),
-        "bytes": moved,
-        "flops": work,
-        "intensity_flops_per_byte": work / moved,
-        "regime": limited,
-    } | dict.fromkeys(NOT_YET)
+    return (
+        result
+        | {
+            "tokens_per_s": throughput(B, time),
+            "bytes": moved,
+            "flops": work,
+            "intensity_flops_per_byte": work / moved,
+            "regime": limited,
+        }
+        | dict.fromkeys(NOT_YET)
+    )
 
 
 NOT_YET = (
@@ -220,7 +224,9 @@ def assumptions(case: Case, contexts: Sequence[int] = ()) -> list[str]:
         if peak is None or case.time_model == "bandwidth":
             speed = f"{bandwidth} (compute is not counted)"
         else:
-            kind = "measured, above the datasheet" if peak > machine.flops.get(compute, 0) else "dense"
+            kind = (
+                "measured, above the datasheet" if peak > machine.flops.get(compute, 0) else "dense"
+            )
             speed = f"{bandwidth} and {show_number(peak / 1e12)} TFLOP/s {compute} ({kind})"
         said.append(
             f"bound, time model {case.time_model}, at {speed}: no kernel launches, no "
@@ -230,11 +236,11 @@ def assumptions(case: Case, contexts: Sequence[int] = ()) -> list[str]:
         said.append(
             f"reserve: {show_gb(reserve)} GB as given"
             if reserve
-            else "reserve: none (context, graphs, fragmentation take from 0.3 to over 2 GB: --reserve)"
+            else "reserve: none; context, graphs and fragmentation take 0.3 to over 2 GB: --reserve"
         )
     said.append(capacity_sentence(case))
     longest = case.model.max_context
-    if longest is not None and any(S > longest for S in contexts):
+    if longest is not None and any(longest < S for S in contexts):
         said.append(f"{case.model.name} is configured for at most {longest:,} tokens of context")
     return said
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard, cast
 
 import yaml
 
@@ -22,10 +22,22 @@ LARGEST_FILE = 4 * 2**20
 DEEPEST = 12
 """Levels of nesting beyond which a file is refused; ours have five."""
 
-_TOP_KEY = re.compile(r"""^(?:"([^"\n]+)"|'([^'\n]+)'|([^\s#\-"'\[\]{},&*!|>%@`:][^\n]*?))\s*:(?=\s|$)""", re.M)
+_TOP_KEY = re.compile(
+    r"""^(?:"([^"\n]+)"|'([^'\n]+)'|([^\s#\-"'\[\]{},&*!|>%@`:][^\n]*?))\s*:(?=\s|$)""", re.M
+)
 _INT = re.compile(r"[-+]?[0-9]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _WORDS = {"true": True, "false": False, "null": None, "~": None, "": None}
+
+
+def is_map(value: Any) -> TypeGuard[dict[str, Any]]:
+    """Tell whether a value read from a file is a mapping; its keys are words then."""
+    return isinstance(value, dict)
+
+
+def is_list(value: Any) -> TypeGuard[list[Any]]:
+    """Tell whether a value read from a file is a list."""
+    return isinstance(value, list)
 
 
 @dataclass(frozen=True)
@@ -100,7 +112,7 @@ def load_block(text: str, key: str, path: str) -> Block:
         raise RooflmError(f"no entry '{key}'", path, fix)
     line, start, end = keys[key]
     whole = load(text[start:end], path, line - 1)
-    if not isinstance(whole.value, dict) or key not in whole.value:
+    if not is_map(whole.value) or key not in whole.value:
         raise RooflmError(f"the entry '{key}' cannot be read", f"{path}:{line}:1")
     inner = {k[1:]: place for k, place in whole.places.items() if k[:1] == (key,)}
     return Block(whole.value[key], inner, path)
@@ -110,7 +122,7 @@ def load(text: str, path: str, lines_before: int = 0) -> Block:
     """Parse YAML text whose first line is line `lines_before` + 1 of its file."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        root = yaml.compose(text, Loader=loader)
+        root = cast("yaml.Node | None", yaml.compose(text, Loader=loader))
     except yaml.YAMLError as e:
         mark = getattr(e, "problem_mark", None)
         where = f"{path}:{mark.line + 1 + lines_before}:{mark.column + 1}" if mark else path

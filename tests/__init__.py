@@ -1,0 +1,1 @@
+"""The suite: formulas against oracles, the command line against its promises."""
