@@ -8,6 +8,7 @@ from typing import Any
 from .errors import RooflmError, nearest
 from .hardware import Machine
 from .model import Model, cache_elements, total_parameters
+from .plain import is_map
 from .presets import (
     HARDWARE_FILE,
     MODELS_FILE,
@@ -17,7 +18,7 @@ from .presets import (
     preset_names,
     preset_text,
 )
-from .yamlfile import is_map, load_block, top_keys
+from .yamlfile import load_block, top_keys
 
 
 def list_models(word: str = "") -> dict[str, Any]:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import os
 import sys
-import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from .errors import RooflmError
+from .plain import is_list, is_map
 
 OutputFormat = Literal["table", "json", "csv", "md"]
 
@@ -47,6 +44,8 @@ def render(
     notes = () if quiet else page.notes
     match format:
         case "json":
+            import json
+
             return json.dumps(answer, indent=2, allow_nan=False) + "\n"
         case "csv":
             return to_csv(answer)
@@ -60,6 +59,9 @@ def render(
 
 def to_csv(answer: dict[str, Any]) -> str:
     """Write the rows of an answer, or its own keys where it has none, with full precision."""
+    import csv
+    import io
+
     rows: list[dict[str, Any]] = [flatten(r) for r in answer.get("rows") or ()]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -111,6 +113,8 @@ def to_text(table: Table, width: int) -> str:
     A table that is too wide is split into several below each other, its first columns repeated:
     no digit is ever cut or wrapped.
     """
+    import io
+
     from rich import box
     from rich.console import Console
     from rich.table import Table as RichTable
@@ -189,6 +193,8 @@ def _write_file(text: str, path: Path) -> None:
         with path.open("w", encoding="utf-8") as file:
             file.write(text)
         return
+    import tempfile
+
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:

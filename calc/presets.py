@@ -13,8 +13,9 @@ from .errors import RooflmError, nearest
 from .hardware import Machine
 from .mlp import MLP
 from .model import Group, Model
+from .plain import is_map
 from .schema import DIMENSIONS, HARDWARE, MODEL, check
-from .yamlfile import Block, is_map, load, load_block, read_text, top_keys
+from .yamlfile import Block, load, load_block, read_text, top_keys
 
 HOME = Path(__file__).resolve().parents[1]
 MODELS_FILE = HOME / "models.yaml"

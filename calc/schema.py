@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from .errors import RooflmError, nearest
-from .yamlfile import Block, Key, is_list, is_map
+from .plain import is_list, is_map
+from .yamlfile import Block, Key
 
 Kind = Literal["count", "figure", "text", "flag", "choice", "choices", "texts", "map"]
 

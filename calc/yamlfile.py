@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias, TypeGuard, cast
+from typing import Any, TypeAlias, cast
 
 import yaml
 
 from .errors import RooflmError, nearest
+from .plain import is_map
 
 Key: TypeAlias = tuple[str | int, ...]
 
@@ -28,16 +29,6 @@ _TOP_KEY = re.compile(
 _INT = re.compile(r"[-+]?[0-9]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _WORDS = {"true": True, "false": False, "null": None, "~": None, "": None}
-
-
-def is_map(value: Any) -> TypeGuard[dict[str, Any]]:
-    """Tell whether a value read from a file is a mapping; its keys are words then."""
-    return isinstance(value, dict)
-
-
-def is_list(value: Any) -> TypeGuard[list[Any]]:
-    """Tell whether a value read from a file is a list."""
-    return isinstance(value, list)
 
 
 @dataclass(frozen=True)
