@@ -31,12 +31,12 @@ def parse_count(text: str, option: str) -> int:
             f"'{_short(text)}' is not a positive whole number", option, "Write 64, 4k or 128Ki."
         )
     value = _exact(match[1]) * MULTIPLES[match[2] or ""]
+    if value > LARGEST:
+        raise RooflmError(f"{_short(text)} is above {LARGEST:.0e}", option, "Is it a slip?")
     if isinstance(value, float) and not value.is_integer():
         raise RooflmError(f"'{_short(text)}' is not a whole number", option)
     if value < 1:
         raise RooflmError(f"{_short(text)} is below 1", option)
-    if value > LARGEST:
-        raise RooflmError(f"{_short(text)} is above {LARGEST:.0e}", option, "Is it a slip?")
     return int(value)
 
 
@@ -90,7 +90,8 @@ def parse_size(text: str, option: str) -> int:
 
 
 def _exact(digits: str) -> int | float:
-    return int(digits) if digits.isdigit() else float(digits)
+    # Python refuses to read very long integers; as a float they are merely too large.
+    return int(digits) if digits.isdigit() and len(digits) < 40 else float(digits)
 
 
 def _short(text: str, most: int = 40) -> str:

@@ -1,0 +1,479 @@
+"""The command line keeps its promises: keys, formats, exit codes, and nothing half-written."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from .helpers import Terminal, only
+
+ROOFLM = [sys.executable, "-m", "rooflm.calc"]
+SWEEP = ("sweep", "llama-2-13b", "--on", "h100-sxm")
+ROW_KEYS = {
+    "batch", "context_tokens", "weights_bytes", "kv_cache_bytes", "memory_bytes", "capacity_bytes",
+    "fits", "time_s", "floor_s", "bound_s", "estimate_s", "estimate_low_s", "estimate_high_s",
+    "ttft_s", "e2e_s", "tokens_per_s", "bound_tokens_per_s", "estimate_tokens_per_s",
+    "intensity_flops_per_byte", "regime", "basis",
+}  # fmt: skip
+
+
+def shell(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run rooflm in a process of its own."""
+    env = {**os.environ, **more}
+    return subprocess.run([*ROOFLM, *words], capture_output=True, text=True, check=False, env=env)
+
+
+def test_sweep_row_has_every_key_of_the_contract(rooflm: Terminal) -> None:
+    """A row of a sweep has all keys that users rely on."""
+    answer = rooflm.json(*SWEEP)
+
+    assert set(only(answer["rows"])) >= ROW_KEYS
+    assert {"schema", "model", "hardware", "assumptions"} <= set(answer)
+    assert answer["rows"][0]["batch"] == 1
+    assert answer["rows"][0]["context_tokens"] == 1024
+
+
+def test_show_has_every_key_of_the_contract(rooflm: Terminal) -> None:
+    """Parameters by part, cache by layer kind, and no reference cache where it is the needed one."""
+    answer = rooflm.json("show", "llama-3-8b")
+
+    assert {"total", "active", "streamed", "embedding", "head"} <= set(answer["parameters"])
+    assert answer["weights_bytes"] == 2 * 8_030_261_248
+    cache = answer["cache"]
+    assert cache["elements_per_token"] == cache["growing_elements_per_token"] == 65536
+    assert cache["bytes_per_token"] == 131_072
+    assert cache["state_elements_per_sequence"] == cache["state_bytes_per_sequence"] == 0
+    assert cache["layers"] == [
+        {"kind": "full", "count": 32, "window_tokens": None, "elements_per_token": 2048}
+    ]
+    assert cache["reference"] is None
+
+
+def test_fit_has_every_key_of_the_contract(rooflm: Terminal) -> None:
+    """Memory by kind adds up to the whole, and the margin to the capacity."""
+    answer = rooflm.json("fit", "llama-3-8b", "--on", "h100-sxm", "--reserve", "2GiB")
+
+    assert set(answer["memory"]) >= {
+        "weights_bytes", "kv_cache_bytes", "activations_bytes", "reserve_bytes"
+    }  # fmt: skip
+    assert answer["memory"]["reserve_bytes"] == 2 * 2**30
+    assert answer["memory_bytes"] == sum(answer["memory"].values())
+    assert answer["margin_bytes"] == answer["capacity_bytes"] - answer["memory_bytes"]
+    assert answer["fits"] is True
+
+
+@pytest.mark.parametrize("reserve", ["0", "3GB"])
+@pytest.mark.parametrize("context", [1, 1000, 8192])
+def test_max_sequences_is_the_last_that_fits(rooflm: Terminal, context: int, reserve: str) -> None:
+    """The answer fits and one more sequence does not."""
+    words = ("fit", "qwen3-8b", "--on", "rtx-4090", "--context", str(context), "--reserve", reserve)
+    most = rooflm.json(*words)["max_sequences"]
+
+    assert rooflm(*words, "--batch", str(most)).code == 0
+    assert rooflm(*words, "--batch", str(most + 1)).code == 1
+
+
+def test_fit_that_fails_exits_1_and_says_how_to_mend_it(rooflm: Terminal) -> None:
+    """No: with the largest batch, the longest context, and the cheapest chips that hold it."""
+    words = ("fit", "llama-2-13b", "--on", "h100-sxm", "--batch", "80")
+    ran = rooflm(*words, "--format", "json")
+    ways = {w["option"]: w["value"] for w in reversed(ran.json["ways"])}
+    smaller = ("--batch", ways["--batch"])
+    shorter = ("--context", ways["--context"])
+
+    assert ran.code == 1
+    assert ran.json["fits"] is False
+    assert rooflm(*words[:4], *smaller).code == 0
+    assert rooflm(*words, *shorter).code == 0
+    assert rooflm("fit", "llama-2-13b", "--on", ways["--on"], "--batch", "80").code == 0
+    prices = [w["price_usd_per_hour"] for w in ran.json["ways"] if w["option"] == "--on"]
+    known = [p for p in prices if p is not None]
+    assert known == sorted(known)
+    assert prices[: len(known)] == known
+
+
+def test_fit_takes_ranges(rooflm: Terminal) -> None:
+    """Several points are rows; the whole does not fit where one does not."""
+    ran = rooflm(
+        "fit", "llama-2-13b", "--on", "h100-sxm", "--batch", "1,64,256", "--format", "json"
+    )
+
+    assert ran.code == 1
+    assert [r["fits"] for r in ran.json["rows"]] == [True, True, False]
+
+
+def test_ranges_and_multiples(rooflm: Terminal) -> None:
+    """1:8:x2, 1:9:4, 1k and 2Ki mean what they say."""
+    rows = rooflm.json(*SWEEP, "--batch", "1:8:x2,1:9:4", "--context", "1k,2Ki")["rows"]
+
+    assert [r["batch"] for r in rows[:7]] == [1, 2, 4, 8, 1, 5, 9]
+    assert [rows[0]["context_tokens"], rows[-1]["context_tokens"]] == [1000, 2048]
+
+
+def test_a_grid_equals_single_points(rooflm: Terminal) -> None:
+    """The array reading behind a large grid gives the rows that single points give."""
+    grid = rooflm.json(*SWEEP, "--batch", "1:300:13", "--context", "100:4000:100")["rows"]
+    assert len(grid) == 24 * 40
+    for row in (grid[0], grid[777], grid[-1]):
+        words = ("--batch", str(row["batch"]), "--context", str(row["context_tokens"]))
+        single = only(rooflm.json(*SWEEP, *words)["rows"])
+        assert list(row) == list(single)
+        for key, value in single.items():
+            assert type(row[key]) is type(value), key
+            if isinstance(value, float):
+                assert row[key] == pytest.approx(value, rel=1e-12), key
+            else:
+                assert row[key] == value, key
+
+
+def test_time_models_are_ordered_and_named(rooflm: Terminal) -> None:
+    """Each time model answers, in order, and the floor is the overlap."""
+    rows = {
+        m: only(rooflm.json(*SWEEP, "--batch", "600", "--set", "K=8", "--time-model", m)["rows"])
+        for m in ("bandwidth", "overlap", "operator", "serial")
+    }
+    times = [r["time_s"] for r in rows.values()]
+
+    assert times == sorted(times)
+    assert len(set(times)) >= 3
+    assert rows["operator"]["floor_s"] == rows["overlap"]["time_s"]
+
+
+def test_regime_turns_compute_bound(rooflm: Terminal) -> None:
+    """A short context and a large batch leave the memory regime; a small batch does not."""
+    words = (*SWEEP, "--set", "K=8", "--context", "16", "--batch", "1,4096")
+    assert [r["regime"] for r in rooflm.json(*words)["rows"]] == ["memory", "compute"]
+
+
+def test_csv_and_markdown_hold_the_rows(rooflm: Terminal) -> None:
+    """CSV has the JSON keys with full precision, Markdown the table."""
+    answer = rooflm.json(*SWEEP, "--batch", "1,64")
+    rows = list(
+        csv.DictReader(io.StringIO(rooflm(*SWEEP, "--batch", "1,64", "--format", "csv").out))
+    )
+    page = rooflm(*SWEEP, "--batch", "1,64", "--format", "md").out
+
+    assert [float(r["time_s"]) for r in rows] == [r["time_s"] for r in answer["rows"]]
+    assert [r["fits"] for r in rows] == ["true", "true"]
+    assert "| 64 | 1,024 | 26.03 | 53.69 |" in page
+
+
+@pytest.mark.parametrize("command", ["models", "hardware"])
+def test_lists_find_by_word(rooflm: Terminal, command: str) -> None:
+    """A word narrows the list; an unknown one is refused with the nearest name."""
+    word = {"models": "qwen3", "hardware": "h100"}[command]
+    rows = rooflm.json(command, word)["rows"]
+    everything = rooflm.json(command)["rows"]
+
+    assert 3 <= len(rows) < len(everything)
+    assert all(word in r["name"] for r in rows)
+    assert rooflm(command, "zzzz").code == 2
+
+
+def test_one_chip_shows_every_figure_with_its_source(rooflm: Terminal) -> None:
+    """`hardware NAME` prints value, note, date and address."""
+    out = rooflm("hardware", "h100-sxm").out
+
+    assert "85,520,809,984" in out
+    assert "https://" in out
+
+
+def test_the_table_in_a_pipe_and_in_a_narrow_terminal_keeps_every_digit() -> None:
+    """A wide pipe has one table; forty columns have several, with no digit lost."""
+    piped = shell(*SWEEP, "--batch", "1,64,256", "--quiet").stdout
+    pid, master = pty.fork()
+    if pid == 0:
+        os.environ.update(COLUMNS="40", TERM="xterm-256color")
+        os.execv(sys.executable, [*ROOFLM, *SWEEP, "--batch", "1,64,256", "--quiet"])
+    chunks: list[bytes] = []
+    try:
+        while chunk := os.read(master, 65536):
+            chunks.append(chunk)
+    except OSError:
+        pass
+    assert os.waitpid(pid, 0)[1] == 0
+    narrow = b"".join(chunks).decode()
+
+    def figures(text: str) -> set[str]:
+        return set(re.findall(r"[0-9][0-9,.]*", text))
+
+    assert figures(narrow) == figures(piped)
+    assert max(len(line) for line in narrow.splitlines()[1:]) <= 40
+    assert "\x1b" not in narrow
+
+
+def test_output_goes_to_a_file_whole_or_not_at_all(rooflm: Terminal, tmp_path: Path) -> None:
+    """The suffix sets the format; an error leaves the old file as it was."""
+    path = tmp_path / "table.json"
+    assert rooflm(*SWEEP, "--output", str(path)).out == ""
+    before = path.read_text()
+    assert json.loads(before)["schema"] == "rooflm.sweep/1"
+
+    assert rooflm(*SWEEP, "--batch", "0", "--output", str(path)).code == 2
+    assert path.read_text() == before
+    assert os.listdir(tmp_path) == ["table.json"]
+
+
+def test_a_figure_is_drawn_beside_the_table(rooflm: Terminal, tmp_path: Path) -> None:
+    """--plot writes an image and the table is printed all the same."""
+    path = tmp_path / "sweep.svg"
+    ran = rooflm(*SWEEP, "--batch", "1:256:x2", "--plot", str(path))
+
+    assert ran.code == 0
+    assert "26.87" in ran.out
+    assert path.read_text().startswith("<?xml")
+    assert rooflm(*SWEEP, "--plot", str(tmp_path / "sweep.bmp")).code == 2
+
+
+def test_the_figure_draws_the_rows_it_is_given(rooflm: Terminal, tmp_path: Path) -> None:
+    """Lines hold the times and throughputs of the answer; what does not fit is dotted."""
+    from rooflm.plots.sweep import draw
+
+    answer = rooflm.json(*SWEEP, "--batch", "1,64,256")
+    figure = draw(answer, str(tmp_path / "x.png"))
+    solid, dotted = figure.axes[0].get_lines()
+
+    assert list(solid.get_xdata()) == [1, 64]
+    assert list(dotted.get_xdata()) == [64, 256]
+    assert list(solid.get_ydata()) == [1e3 * r["time_s"] for r in answer["rows"][:2]]
+    assert (solid.get_linestyle(), dotted.get_linestyle()) == ("-", ":")
+    assert list(figure.axes[1].get_lines()[0].get_ydata()) == [
+        r["tokens_per_s"] for r in answer["rows"][:2]
+    ]
+
+
+def test_version_and_help(rooflm: Terminal) -> None:
+    """--version names the program; --help lists the commands; no command shows the help."""
+    assert re.fullmatch(r"rooflm \d+\.\d+\.\d+\n", rooflm("--version").out)
+    assert rooflm("--help").code == 0
+    for command in ("models", "hardware", "show", "fit", "sweep"):
+        assert command in rooflm("--help").out
+        assert "Example: rooflm" in rooflm(command, "--help").out
+    assert rooflm().code == 2
+
+
+# What is typed, a part of the sentence that answers it.
+REFUSED = [
+    (("sweep", "lama-2-13b", "--on", "h100-sxm"), "llama-2-13b"),
+    (("sweep", "nonsense", "--on", "h100-sxm"), "rooflm models"),
+    (("sweep", "llama 8b", "--on", "h100-sxm"), "llama-3-8b"),
+    (("sweep", "", "--on", "h100-sxm"), "unknown model"),
+    (("sweep", "gpt2", "--on", "h100"), "h100-pcie"),
+    (("sweep", "gpt2", "--on", "h100-smx"), "h100-sxm"),
+    (("sweep", "gpt2", "--on", "8xh100-sxm"), "several devices"),
+    (("sweep", "gpt2"), "--on"),
+    (("sweep", "--on", "h100-sxm"), "MODEL"),
+    (("sweeep", "gpt2"), "sweep"),
+    ((*SWEEP, "--batsh", "1"), "--batch"),
+    ((*SWEEP, "--set", "Q=8"), "unknown dimension 'Q'"),
+    ((*SWEEP, "--set", "postions=8"), "positions"),
+    ((*SWEEP, "--set", "K"), "KEY=VALUE"),
+    ((*SWEEP, "--set", "K=7"), "does not divide"),
+    ((*SWEEP, "--set", "K=0"), "below 1"),
+    ((*SWEEP, "--set", "K=8", "--set", "K=4"), "twice"),
+    ((*SWEEP, "--set", "mlp=gatted"), "gated"),
+    ((*SWEEP, "--set", "tied=maybe"), "true or false"),
+    ((*SWEEP, "--batch", "0"), "below 1"),
+    ((*SWEEP, "--batch", "-1"), "whole number"),
+    ((*SWEEP, "--batch=-1"), "whole number"),
+    ((*SWEEP, "--batch", "1.5"), "not a whole number"),
+    ((*SWEEP, "--batch", "1.."), "whole number"),
+    ((*SWEEP, "--batch", "1:"), "not a range"),
+    ((*SWEEP, "--batch", "8:1"), "ends before"),
+    ((*SWEEP, "--batch", "1:8:x1"), "factor"),
+    ((*SWEEP, "--batch", "1:1T"), "values"),
+    ((*SWEEP, "--batch", "nan"), "whole number"),
+    ((*SWEEP, "--batch", "inf"), "whole number"),
+    ((*SWEEP, "--batch", ""), "whole number"),
+    ((*SWEEP, "--batch", "1" + 30 * "0"), "above"),
+    ((*SWEEP, "--batch", "1e30"), "above"),
+    ((*SWEEP, "--batch", "1e999"), "above"),
+    ((*SWEEP, "--batch", "1" * 5000), "above"),
+    ((*SWEEP, "--context", "0"), "--context"),
+    ((*SWEEP, "--batch", "1:5000", "--context", "1:5000"), "points"),
+    ((*SWEEP, "--weights", "bf17"), "bf16"),
+    ((*SWEEP, "--kv", "int4"), "--kv"),
+    ((*SWEEP, "--format", "jsn"), "json"),
+    ((*SWEEP, "--accounting", "lectures"), "lecture"),
+    ((*SWEEP, "--time-model", "overlp"), "overlap"),
+    ((*SWEEP, "--time-model", "serial", "--accounting", "lecture"), "lecture"),
+    ((*SWEEP, "--reserve", "2Gb"), "bytes, not bits"),
+    ((*SWEEP, "--reserve", "2G"), "2GB"),
+    ((*SWEEP, "--capacity", "much"), "not a size"),
+    (("sweep", "gpt2", "--on", "v100-sxm2-32gb"), "--weights"),
+    (("sweep", "gpt2", "--on", "ddr5-6000-dual", "--capacity", "64GB"), "--time-model bandwidth"),
+    (("fit", "gpt2", "--on", "ddr5-6000-dual"), "--capacity"),
+    (("show", "./"), "folder"),
+    (("show", "no-such-file.yaml"), "no such file"),
+    (("show", "config.json"), "YAML entry"),
+]
+
+
+@pytest.mark.parametrize(("words", "part"), REFUSED, ids=lambda v: " ".join(v)[:50])
+def test_bad_usage_is_one_clear_sentence_and_exit_2(
+    rooflm: Terminal, words: tuple[str, ...], part: str
+) -> None:
+    """A mistake gives exit 2, nothing on stdout, and one line that names it and the way out."""
+    ran = rooflm(*words)
+
+    assert ran.code == 2, ran.err
+    assert ran.out == ""
+    assert ran.err.startswith("rooflm: error: ")
+    assert ran.err.count("\n") == 1
+    assert len(ran.err) < 700
+    assert part in ran.err
+
+
+FILES = {
+    "empty.yaml": (b"", "empty"),
+    "comment.yaml": (b"# nothing\n", "no model entries"),
+    "binary.yaml": (b"\x00\xff\xfe\x01" * 100, "not text"),
+    "word.yaml": (b"hello\n", "no model entries"),
+    "broken.yaml": (b"a: {D: 1\nb: [\n", "not valid YAML"),
+    "twice.yaml": (b"a:\n  dims: {D: 1, D: 2}\n", "twice.yaml:2:16"),
+    "alias.yaml": (b"a: &x {D: 1}\nb: *x\n", "aliases"),
+    "unknown.yaml": (b"a:\n  dims: {D: 8, G: 2}\n", "unknown.yaml:2:16"),
+    "missing.yaml": (b"a:\n  dims: {D: 8, F: 8, N: 1, K: 1, H: 8, L: 1}\n", "lacks 'V'"),
+    "type.yaml": (b"a:\n  dims: {D: eight, F: 8, N: 1, K: 1, H: 8, L: 1, V: 9}\n", "type.yaml:2:10"),
+    "zero.yaml": (b"a:\n  dims: {D: 0, F: 8, N: 1, K: 1, H: 8, L: 1, V: 9}\n", "between 1 and"),
+    "divide.yaml": (b"a:\n  dims: {D: 8, F: 8, N: 4, K: 3, H: 8, L: 1, V: 9}\n", "divide.yaml:2:28"),
+    "flat.yaml": (b"dims: {D: 8}\n", "indent"),
+    "two.yaml": (b"a: {dims: {D: 1}}\nb: {dims: {D: 2}}\n", "two.yaml#a"),
+    "deep.yaml": (b"[" * 3000, "nest"),
+    "long.yaml": (b"a: 1\n" * 2_000_000, "larger than 4 MiB"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_bad_file_is_refused_with_its_place(rooflm: Terminal, tmp_path: Path, name: str) -> None:
+    """Each broken file gives exit 2 and one line that names the file and what is wrong."""
+    content, part = FILES[name]
+    path = tmp_path / name
+    path.write_bytes(content)
+
+    ran = rooflm("show", str(path))
+
+    assert ran.code == 2, ran.err
+    assert ran.out == ""
+    assert name in ran.err
+    assert part in ran.err
+    assert ran.err.count("\n") == 1
+
+
+def test_an_own_model_and_an_own_machine(rooflm: Terminal, tmp_path: Path) -> None:
+    """A YAML entry stands where a name does, with plain numbers as figures, in any encoding."""
+    model = tmp_path / "mine.yaml"
+    text = "tiny:\r\n  dims: {D: 64, F: 256, N: 4, K: 2, H: 16, L: 2, V: 100}\r\n"
+    model.write_bytes(text.encode("utf-8-sig"))
+    machine = tmp_path / "box.yml"
+    machine.write_text(
+        "box:\n  name: A box\n  kind: gpu\n  label_gb: 1\n"
+        "  bandwidth_bytes_per_s: 1e12\n  flops: {bf16: {value: 1.0e+14}}\n"
+    )
+    row = only(rooflm.json("sweep", str(model), "--on", str(machine))["rows"])
+
+    weights = 2 * 100 * 64 + 5 * 64 + 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 256)
+    assert row["weights_bytes"] == 2 * weights
+    assert row["capacity_bytes"] == 10**9
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and not Path("/proc/1/mem").exists(), reason="needs Linux")
+def test_an_unreadable_file_is_refused(rooflm: Terminal) -> None:
+    """A file that the system will not read gives its reason."""
+    unreadable = "/proc/1/mem" if os.geteuid() else "/proc/self/mem"
+    ran = rooflm("show", f"{unreadable}/x.yaml")
+
+    assert ran.code == 2
+    assert "cannot read the file" in ran.err
+
+
+@pytest.mark.parametrize(
+    "path", ["no/such/folder/x.json", ".", "/proc/nothing/x.json", "/dev/full", "a\0b"]
+)
+def test_an_output_that_cannot_be_written_exits_2(rooflm: Terminal, path: str) -> None:
+    """A missing folder, a folder, a read-only or a full place: one line, exit 2."""
+    ran = rooflm(*SWEEP, "--output", path)
+
+    assert ran.code == 2
+    assert "cannot write the output" in ran.err
+    assert ran.out == ""
+
+
+def test_a_full_stdout_exits_2() -> None:
+    """Output that does not fit on the disk is an error, not silence."""
+    with open("/dev/full", "w") as full:
+        ran = subprocess.run([*ROOFLM, *SWEEP], stdout=full, stderr=subprocess.PIPE, check=False)
+
+    assert ran.returncode == 2
+    assert b"rooflm: error: cannot write the output" in ran.stderr
+    assert ran.stderr.count(b"\n") == 1
+
+
+def test_a_closed_pipe_exits_0() -> None:
+    """A reader that has seen enough is no error."""
+    process = subprocess.Popen(
+        [*ROOFLM, *SWEEP, "--batch", "1:400", "--context", "1:40", "--format", "json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.read(10)
+    process.stdout.close()
+    err = process.stderr.read()
+    process.stderr.close()
+
+    assert process.wait(timeout=60) == 0
+    assert err == b""
+
+
+def test_ctrl_c_exits_130_and_leaves_no_file(tmp_path: Path) -> None:
+    """An interrupt ends quietly at any moment; no half-written file stays."""
+    path = tmp_path / "out.json"
+    words = ("--batch", "1:1000", "--context", "1:1000", "--output", str(path))
+    process = subprocess.Popen([*ROOFLM, *SWEEP, *words], stderr=subprocess.PIPE)
+    time.sleep(1.5)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+
+    assert process.returncode == 130
+    assert b"Traceback" not in err
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_defect_exits_70_with_one_line(rooflm: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error of our own says so; the traceback comes with --debug only."""
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("on purpose")
+
+    monkeypatch.setattr("rooflm.calc.presets.find_model", broken)
+    quiet, loud = rooflm("show", "gpt2"), rooflm("show", "gpt2", "--debug")
+
+    assert quiet.code == loud.code == 70
+    assert quiet.err.count("\n") == 1
+    assert "defect of rooflm" in quiet.err
+    assert "Traceback" in loud.err
+
+
+def test_no_colour_is_ever_forced_into_a_pipe() -> None:
+    """NO_COLOR and FORCE_COLOR alike leave a pipe without escapes."""
+    for more in (
+        {"NO_COLOR": "1"},
+        {"FORCE_COLOR": "1"},
+        {"LC_ALL": "C", "PYTHONIOENCODING": "ascii"},
+    ):
+        ran = shell(*SWEEP, **more)
+        assert ran.returncode == 0
+        assert "\x1b" not in ran.stdout

@@ -1,0 +1,113 @@
+"""Every model preset against counts that this project did not make (tests/golden/models.yaml)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rooflm.calc.model import (
+    Model,
+    cache_elements,
+    ledger,
+    parameters,
+    streamed_parameters,
+    total_parameters,
+)
+from rooflm.calc.operator import Segment, decode
+from rooflm.calc.presets import MODELS_FILE, build_model, find_model, load_all, preset_names
+from rooflm.calc.timing import flops
+
+from .golden import table
+
+GOLDEN: dict[str, dict[str, Any]] = table("models")
+PARTS = {
+    "embedding": "embedding",
+    "head": "head",
+    "position": "positions",
+    "norms": "norms",
+    "qk_norms": "qk_norm",
+    "attention": "attention",
+    "mlp": "mlp",
+    "other": "projections",
+}
+
+
+def test_every_preset_has_an_independent_count() -> None:
+    """No preset is without an expected total, and no expected total without a preset."""
+    assert preset_names(MODELS_FILE) == list(GOLDEN)
+
+
+def test_presets_cover_the_families_of_the_notes() -> None:
+    """Llama 1 to 3, Mistral v0.3, Qwen 2 and 3, Gemma 1, Phi-2, GPT-2, OPT and OLMo 2 are there."""
+    families = ("llama-1-", "llama-2-", "llama-3-", "mistral-7b-v0.3", "qwen2-", "qwen3-",
+                "gemma-1-", "phi-2", "gpt2", "opt-", "olmo-2-")  # fmt: skip
+    for family in families:
+        assert any(name.startswith(family) for name in GOLDEN), family
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_parameters_equal_the_instantiated_model_to_the_last_weight(name: str) -> None:
+    """Total, every part, active and streamed parameters equal the count to the unit."""
+    expected = GOLDEN[name]
+    model = find_model(name)
+    parts = parameters(model)
+
+    assert total_parameters(model) == expected["total"]
+    for theirs, ours in PARTS.items():
+        if theirs in expected:
+            assert parts.get(ours, 0) == expected[theirs], theirs
+    if "streamed" in expected:
+        assert streamed_parameters(model) == expected["streamed"]
+        assert expected["active"] == expected["total"]
+
+
+@pytest.mark.parametrize("name", [n for n, e in GOLDEN.items() if "cache_per_token" in e])
+def test_cache_equals_what_the_reference_keeps(name: str) -> None:
+    """Cache elements per token equal the tensors that transformers keeps."""
+    model = find_model(name)
+
+    assert cache_elements(model, 1) == GOLDEN[name]["cache_per_token"]
+    assert cache_elements(model, 1000) == 1000 * GOLDEN[name]["cache_per_token"]
+
+
+@pytest.mark.parametrize("name", [n for n, e in GOLDEN.items() if "flops_prefill_64" in e])
+def test_flops_equal_the_counter_of_torch(name: str) -> None:
+    """FLOPs equal FlopCounterMode once its two habits are undone.
+
+    In a prefill the counter computes the full square of scores and the head at every position.
+    """
+    model, expected = find_model(name), GOLDEN[name]
+    step = ledger(model, decode(1, 65))
+    whole = ledger(model, [Segment(1, 64, 0, head_rows=64)])
+    causal = sum(op.count * op.flops for op in whole if op.name == "attention")
+
+    assert flops(step) == expected["flops_decode_1_after_64"]
+    assert flops(whole) - causal + causal * 64 * 64 / (64 * 65 / 2) == pytest.approx(
+        expected["flops_prefill_64"], rel=1e-12
+    )
+
+
+def test_every_weight_is_streamed_or_gathered_once() -> None:
+    """The weight bytes of a decode step are the streamed parameters and one row of each table."""
+    presets: list[Model] = load_all(MODELS_FILE, build_model)
+    for model in presets:
+        read = sum(op.count * op.weight_bytes for op in ledger(model, decode(1, 10)))
+        width = model.D if model.embedding_width is None else model.embedding_width
+        rows = width + (model.D if model.positions else 0)
+        assert read == 2 * (streamed_parameters(model) + rows), model.name
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        ("llama-2-13b", "llama-2-13b"),
+        ("meta-llama/Llama-2-13b-hf", "llama-2-13b"),
+        ("Llama-2-13b-hf", "llama-2-13b"),
+        ("LLAMA 2 13B", "llama-2-13b"),
+        ("google/gemma-7b", "gemma-1-7b"),
+    ],
+)
+def test_names_of_the_hub_and_other_spellings_find_the_preset(typed: str, found: str) -> None:
+    """A preset answers to its name, its Hugging Face name, and either in another spelling."""
+    assert find_model(typed).name == found

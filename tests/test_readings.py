@@ -1,0 +1,162 @@
+"""One text, three readings: numbers, arrays and symbols agree; and what a docstring promises."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import inspect
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sympy
+from hypothesis import given, settings
+
+from rooflm.calc import readings
+from rooflm.calc.model import Model, cache_elements, ledger, symbolic, total_parameters
+from rooflm.calc.operator import Segment, decode
+from rooflm.calc.timing import TIME_MODELS, Rates, compulsory_bytes, flops, regime, step_time
+
+from . import strategies as own
+
+CALC = Path(inspect.getfile(readings)).parent
+MODULES = [
+    importlib.import_module(f"rooflm.calc.{p.stem}")
+    for p in sorted(CALC.glob("*.py"))
+    if not p.stem.startswith("__")
+]
+
+
+@given(own.models(), own.batches, own.contexts, own.rates)
+@settings(derandomize=True, max_examples=15, deadline=None)
+def test_numbers_arrays_and_symbols_agree(model: Model, B: int, S: int, rates: Rates) -> None:
+    """Parameters, cache, FLOPs, bytes and every time model are the same in all three readings."""
+    b, s, c, w = sympy.symbols("B S C beta", positive=True)
+    letters, values = symbolic(model)
+    replace = {sympy.Symbol(k, positive=True, integer=True): v for k, v in values.items()}
+    replace |= {
+        b: B,
+        s: S,
+        c: sympy.Rational(rates.flops_per_s),
+        w: sympy.Rational(rates.bytes_per_s),
+    }
+    number = ledger(model, decode(B, S))
+    array = ledger(model, decode(np.array([[B]]), np.array([[S]])))
+    symbol = ledger(letters, decode(b, s))
+
+    def exact(expression: object) -> float:
+        return float(sympy.sympify(expression).subs(replace))
+
+    assert total_parameters(model) == int(sympy.sympify(total_parameters(letters)).subs(replace))
+    assert cache_elements(model, S) == int(cache_elements(letters, s).subs(replace))
+    for quantity in (flops, compulsory_bytes):
+        assert float(quantity(array).item()) == pytest.approx(quantity(number), rel=1e-13)
+        assert exact(quantity(symbol)) == pytest.approx(quantity(number), rel=1e-13)
+    for time_model in TIME_MODELS:
+        seconds = step_time(number, rates, time_model)
+        assert step_time(array, rates, time_model).item() == pytest.approx(seconds, rel=1e-12)
+        formula = step_time(symbol, Rates(c, w), time_model)
+        assert exact(formula) == pytest.approx(seconds, rel=1e-12)
+        assert str(regime(array, rates, time_model).item()) == regime(number, rates, time_model)
+
+
+def test_integer_arrays_do_not_overflow() -> None:
+    """B*S = 10**12 on an integer mesh gives the figures of exact integers."""
+    from rooflm.calc.presets import find_model
+
+    model = find_model("llama-2-13b")
+    B = S = 10**6
+    mesh = ledger(model, decode(np.array([B])[:, None], np.array([S])[None, :]))
+    exact = ledger(model, decode(B, S))
+
+    assert compulsory_bytes(exact) > 2**63 // 16
+    assert flops(mesh).item() == pytest.approx(flops(exact), rel=1e-15)
+    assert compulsory_bytes(mesh).item() == pytest.approx(compulsory_bytes(exact), rel=1e-15)
+    assert readings.FORMULAS["kv_cache_bytes"](
+        S=np.array([10**12]), K=128, H=256, L=128, b=4
+    ).item() == pytest.approx(10**12 * 2 * 128 * 256 * 128 * 4, rel=1e-15)
+
+
+@given(own.models(), own.batches, own.contexts, own.rates)
+@settings(derandomize=True, max_examples=60, deadline=None)
+def test_time_models_are_ordered(model: Model, B: int, S: int, rates: Rates) -> None:
+    """Bandwidth <= overlap <= operator <= serial, up to rounding."""
+    times = [step_time(ledger(model, decode(B, S)), rates, m) for m in TIME_MODELS]
+
+    for smaller, larger in zip(times, times[1:], strict=False):
+        assert smaller <= larger * (1 + 1e-12)
+
+
+@given(own.models(), own.batches, own.contexts, own.rates)
+@settings(derandomize=True, max_examples=60, deadline=None)
+def test_time_grows_with_work_and_falls_with_bandwidth(
+    model: Model, B: int, S: int, rates: Rates
+) -> None:
+    """One more sequence, one more token or less bandwidth never makes a step faster."""
+
+    def seconds(batch: int, context: int, r: Rates) -> float:
+        return step_time(ledger(model, decode(batch, context)), r)
+
+    slower = Rates(rates.flops_per_s, 0.9 * rates.bytes_per_s)
+    now = seconds(B, S, rates) * (1 - 1e-12)
+    assert seconds(B + 1, S, rates) >= now
+    assert seconds(B, S + 1, rates) >= now
+    assert seconds(B, S, slower) >= now
+
+
+@given(own.models(), own.batches, own.contexts)
+@settings(derandomize=True, max_examples=30, deadline=None)
+def test_a_pass_is_the_sum_of_its_segments(model: Model, B: int, S: int) -> None:
+    """A ragged pass has the FLOPs and cache traffic of its segments, and the weights once."""
+    parts = [Segment(B, 1, S - 1), Segment(1, 7, 3)]
+    both = ledger(model, parts)
+    single = [ledger(model, [p]) for p in parts]
+
+    assert flops(both) == sum(map(flops, single))
+    for kind in ("read_bytes", "write_bytes"):
+        moved = [sum(op.count * getattr(op, kind) for op in ops) for ops in (both, *single)]
+        assert moved[0] == moved[1] + moved[2]
+    streamed = [
+        sum(o.count * o.weight_bytes for o in ops if o.part != "embedding") for ops in single
+    ]
+    assert sum(o.count * o.weight_bytes for o in both if o.part != "embedding") == streamed[0]
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda m: m.__name__.rpartition(".")[2])
+def test_examples_in_docstrings_hold(module: object) -> None:
+    """Every doctest of the calculator passes."""
+    failed, _ = doctest.testmod(module)  # pyright: ignore[reportArgumentType]
+
+    assert failed == 0
+
+
+@pytest.mark.parametrize("name", readings.FORMULAS)
+def test_a_formula_states_units_and_an_example(name: str) -> None:
+    """The docstring of a formula names every argument with a unit, its result, and an example."""
+    formula = readings.FORMULAS[name]
+    text = inspect.getdoc(formula) or ""
+
+    for argument in inspect.signature(formula).parameters:
+        assert re.search(rf"\b{argument}\b", text), argument
+    assert re.search(r"\[[^\]]+\]", text)
+    assert "Returns [" in text.replace("\n", " ")
+    assert f">>> {name}(" in text or f"{name}(" in text.partition(">>>")[2]
+
+
+def test_sympy_and_numpy_are_imported_only_where_asked_for() -> None:
+    """The scalar path of a sweep imports none of the heavy packages."""
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; sys.argv = 'rooflm sweep llama-2-13b --on h100-sxm --batch 1,64,256'.split()\n"
+        "import rooflm.calc.__main__ as m\n"
+        "try: m.main()\n"
+        "except SystemExit as e: assert e.code == 0\n"
+        "heavy = {'numpy', 'pydantic', 'sympy', 'matplotlib', 'torch'} & set(sys.modules)\n"
+        "sys.exit(f'imported: {heavy}' if heavy else 0)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert ran.returncode == 0, ran.stderr
