@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .matmul import matmul_flops
-from .operator import Operator, Precision, Segment
+from .passes import Operator, Precision, Segment
 from .readings import Q, formula, half, total
 
 

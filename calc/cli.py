@@ -105,7 +105,7 @@ def _emit(answer: dict[str, Any], page: Page, how: Printing) -> None:
 
 
 def _precision(weights: str, kv: str) -> Any:
-    from .operator import Precision, find_format
+    from .passes import Precision, find_format
 
     return Precision(find_format(weights, "--weights"), find_format(kv or weights, "--kv"))
 

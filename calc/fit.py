@@ -9,7 +9,7 @@ from .errors import RooflmError
 from .hardware import Machine, capacity
 from .memory import activations_bytes
 from .model import ledger, total_parameters
-from .operator import prefill
+from .passes import prefill
 from .sweep import Case, assumptions, max_context_tokens, max_sequences, memory, memory_bytes
 
 MOST_POINTS = 2000

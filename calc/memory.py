@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from .model import Model, cache_elements, total_parameters
-from .operator import Operator, Precision
+from .passes import Operator, Precision
 from .readings import Q, maximum
 
 

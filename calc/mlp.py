@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from .matmul import matmul_flops
-from .operator import Operator, Precision, Segment
+from .passes import Operator, Precision, Segment
 from .readings import Q, formula, total
 
 

@@ -9,8 +9,8 @@ from typing import Literal
 from .attention import Attention
 from .matmul import matmul_flops
 from .mlp import MLP
-from .operator import BF16, Operator, Precision, Segment
-from .readings import Q, formula, minimum, total
+from .passes import BF16, Operator, Precision, Segment
+from .readings import Q, formula, is_zero, minimum, total
 
 Norm = Literal["rms", "layer", "layer-no-bias", "none"]
 NORM_WEIGHTS: dict[Norm, int] = {"rms": 1, "layer": 2, "layer-no-bias": 1, "none": 0}
@@ -97,19 +97,15 @@ def parameters(model: Model) -> dict[str, Q]:
         "norms": width * total(g.norms * g.count for g in model.groups)
         + (width if model.final_norm else 0),
     }
-    if not _zero(model.positions):
+    if not is_zero(model.positions):
         parts["positions"] = model.positions * D
     if model.embedding_width is not None:
         parts["projections"] = 2 * D * E
     for group in model.groups:
         for part, number in (group.mixer.parameters(D) | group.ffn.parameters(D)).items():
-            if not _zero(number):
+            if not is_zero(number):
                 parts[part] = parts.get(part, 0) + group.count * number
     return parts
-
-
-def _zero(value: Q) -> bool:
-    return isinstance(value, int) and value == 0
 
 
 def total_parameters(model: Model, norms: bool = True) -> Q:
@@ -156,12 +152,14 @@ def _operators(
     head_rows = total(s.sequences * s.head_rows for s in segments)
     norm_bytes = b_w * NORM_WEIGHTS[model.norm] * D
 
-    positions = 0 if _zero(model.positions) else embedding_read_bytes(rows, model.positions, D, b_w)
+    gathered = embedding_read_bytes(rows, V, E, b_w)
+    if not is_zero(model.positions):
+        gathered = gathered + embedding_read_bytes(rows, model.positions, D, b_w)
     yield Operator(
         name="embedding",
         part="embedding",
         count=1,
-        weight_bytes=embedding_read_bytes(rows, V, E, b_w) + positions,
+        weight_bytes=gathered,
         activation_bytes=b_x * E * rows,
         live_bytes=b_x * E * rows,
     )
@@ -179,7 +177,7 @@ def _operators(
             )
         yield from group.mixer.operators(D, group.count, segments, precision)
         yield from group.ffn.operators(D, group.count, segments, precision)
-    if _zero(head_rows):
+    if is_zero(head_rows):
         return
     if model.final_norm and model.norm != "none":
         yield Operator(
@@ -229,7 +227,7 @@ def symbolic(model: Model) -> tuple[Model, dict[str, Q]]:
     values: dict[str, Q] = {}
 
     def symbol(letter: str, value: Q, suffix: str = "") -> Q:
-        if _zero(value):
+        if is_zero(value):
             return value
         values[letter + suffix] = value
         return sympy.Symbol(letter + suffix, positive=True, integer=True)

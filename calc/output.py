@@ -128,7 +128,7 @@ def to_text(table: Table, width: int) -> str:
     console = Console(file=text, width=max(WIDE, sum(widths) + 3 * len(widths)), color_system=None)
     for part in _split(widths, table.left, width):
         drawn = RichTable(
-            title=table.title or None, title_justify="left", title_style="", header_style="",
+            header_style="",
             box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False,
         )  # fmt: skip
         for i in part:
@@ -137,7 +137,8 @@ def to_text(table: Table, width: int) -> str:
         for row in table.rows:
             drawn.add_row(*(_plain(row[i]) for i in part))
         console.print(drawn, markup=False, highlight=False)
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines()) + "\n"
+    lines = [table.title] if table.title else []
+    return "\n".join([*lines, *(line.rstrip() for line in text.getvalue().splitlines())]) + "\n"
 
 
 def _plain(text: str) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeAlias, TypeVar, cast
 
@@ -86,6 +87,11 @@ def ceil(a: Q) -> Q:
     return _dispatch(math.ceil, "ceil", "ceiling", a)
 
 
+def is_zero(a: Q) -> bool:
+    """Tell whether a value is the number 0: a term that is not there, in any reading."""
+    return isinstance(a, int) and a == 0
+
+
 def half(a: Q) -> Q:
     """Halve an even integer exactly; arrays and symbols are divided."""
     return a // 2 if isinstance(a, int) else a / 2
@@ -99,9 +105,11 @@ def total(values: Iterable[Q]) -> Q:
     """
     sums: dict[tuple[int, ...], Q] = {}
     for value in values:
+        if is_zero(value):
+            continue
         shape: tuple[int, ...] = getattr(value, "shape", ())
         sums[shape] = sums[shape] + value if shape in sums else value
-    result: Q = 0
-    for shape in sorted(sums, key=math.prod):
-        result = result + sums[shape]
-    return result
+    if not sums:
+        return 0
+    first, *rest = (sums[shape] for shape in sorted(sums, key=math.prod))
+    return functools.reduce(operator.add, rest, first)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .model import Model, cache_elements, parameters, streamed_parameters, total_parameters
-from .operator import FORMATS, Precision
+from .passes import FORMATS, Precision
 
 
 def show(model: Model, precision: Precision, norms: bool = True) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from .errors import RooflmError
 from .hardware import Machine, capacity, rates
 from .memory import activations_bytes, largest, model_cache_bytes, weights_bytes
 from .model import Model, ledger, total_parameters
-from .operator import BF16, Operator, Precision, decode
+from .passes import BF16, Operator, Precision, decode
 from .readings import Q
 from .timing import (
     Rates,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from .operator import Operator
+from .passes import Operator
 from .readings import Q, formula, is_array, is_symbol, maximum, total
 
 TimeModel = Literal["bandwidth", "overlap", "operator", "serial"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..calc.errors import RooflmError
 
-BLUE, VERMILLION, GREEN, GREY = "#0072b2", "#d55e00", "#009e73", "#6b6b6b"
+BLUE, VERMILION, GREEN, GREY = "#0072b2", "#d55e00", "#009e73", "#6b6b6b"
 """Okabe and Ito's colours, told apart with any colour vision and in grey."""
 
 FILE_TYPES = (".png", ".svg", ".pdf")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .style import BLUE, GREEN, GREY, VERMILLION, figure, save
+from .style import BLUE, GREEN, GREY, VERMILION, figure, save
 
 MOST_LINES = 4
 
@@ -14,7 +14,7 @@ def draw(answer: dict[str, Any], path: str) -> Any:
     caption = f"{answer['model']} on {answer['hardware']}. " + "; ".join(answer["assumptions"][1:3])
     drawing, axes = figure(2, caption)
     contexts = list(dict.fromkeys(r["context_tokens"] for r in answer["rows"]))[:MOST_LINES]
-    colours = (BLUE, VERMILLION, GREEN, GREY)
+    colours = (BLUE, VERMILION, GREEN, GREY)
     for context, colour in zip(contexts, colours, strict=False):
         rows = [r for r in answer["rows"] if r["context_tokens"] == context]
         for ax, key, scale in ((axes[0], "time_s", 1e3), (axes[1], "tokens_per_s", 1.0)):

@@ -14,7 +14,7 @@ from rooflm.calc.attention import Attention
 from rooflm.calc.memory import largest
 from rooflm.calc.mlp import MLP
 from rooflm.calc.model import Group, Model, ledger, parameters, total_parameters
-from rooflm.calc.operator import decode
+from rooflm.calc.passes import decode
 from rooflm.calc.sweep import Case, columns
 from rooflm.calc.timing import bandwidth_time, throughput
 

@@ -14,7 +14,7 @@ from rooflm.calc.model import (
     streamed_parameters,
     total_parameters,
 )
-from rooflm.calc.operator import Segment, decode
+from rooflm.calc.passes import Segment, decode
 from rooflm.calc.presets import MODELS_FILE, build_model, find_model, load_all, preset_names
 from rooflm.calc.timing import flops
 

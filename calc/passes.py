@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .errors import RooflmError, nearest
-from .readings import Q, real
+from .readings import Q, real, total
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Operator:
     @property
     def compulsory_bytes(self) -> Q:
         """Bytes that no fusion avoids: weights, cache read, cache written [B]."""
-        return self.weight_bytes + self.write_bytes + self.read_bytes
+        return total((self.weight_bytes, self.write_bytes, self.read_bytes))
 
     @property
     def operator_bytes(self) -> Q:

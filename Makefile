@@ -1,0 +1,39 @@
+.DEFAULT_GOAL := help
+PYTHON ?= .venv/bin/python
+.PHONY: help install test lint types docs benchmarks wheel check clean
+
+help: ## list these tasks
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+install: ## make .venv with everything that development needs
+	python3 -m venv .venv && $(PYTHON) -m pip install -e '.[test,dev]'
+
+test: ## run the suite
+	$(PYTHON) -m pytest
+
+lint: ## check style and spelling
+	$(PYTHON) -m ruff check . && $(PYTHON) -m ruff format --check . && $(PYTHON) -m codespell_lib
+
+types: ## check types (the link tree gives the folders their installed name)
+	mkdir -p build/typing/rooflm
+	ln -sfn ../../../calc ../../../plots ../../../validate build/typing/rooflm/
+	$(PYTHON) -m pyright --pythonpath $(PYTHON)
+
+docs: ## regenerate transcripts and references from the program
+	$(PYTHON) -m cogapp -P -r -I docs README.md docs/cli.md docs/nomenclature.md
+
+benchmarks: ## measure the speed budgets into docs/benchmarks.md
+	$(PYTHON) benchmarks/run.py > docs/benchmarks.md
+
+wheel: ## build the wheel and run the suite against it, away from the checkout
+	rm -rf build/lib build/wheel dist
+	$(PYTHON) -m build --outdir dist .
+	python3 -m venv build/wheel
+	build/wheel/bin/pip install -q "$$(echo dist/*.whl)[test]"
+	cp -r tests build/wheel/tests
+	cd build/wheel && bin/python -m pytest -q -p no:cacheprovider --ignore tests/test_docs.py tests
+
+check: lint types test wheel ## everything that continuous integration runs
+
+clean: ## remove what these tasks made
+	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

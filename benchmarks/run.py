@@ -1,0 +1,145 @@
+"""Measure the budgets, each as a ratio of one run, and print them as a Markdown table.
+
+    python benchmarks/run.py > docs/benchmarks.md
+
+Both sides of a ratio run in turn, many times; the medians are compared, so that a noisy machine
+slows both. Exits with 1 where a budget is missed.
+"""
+
+from __future__ import annotations
+
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rooflm.calc.memory import activations_bytes, model_cache_bytes, weights_bytes
+from rooflm.calc.model import ledger
+from rooflm.calc.passes import BF16, decode
+from rooflm.calc.presets import find_model
+from rooflm.calc.timing import Rates, compulsory_bytes, flops, step_time
+
+H100 = Rates(flops_per_s=989e12, bytes_per_s=3.35e12)
+POINTS = 1000
+B = np.geomspace(1, 512, POINTS)[:, None]
+S = np.linspace(1, 32_768, POINTS)[None, :]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A budget and what was measured."""
+
+    what: str
+    measured: str
+    budget: str
+    kept: bool
+
+
+def alternate(a: Callable[[], Any], b: Callable[[], Any], runs: int) -> tuple[float, float]:
+    """Median seconds of two functions, run in turn."""
+    times: tuple[list[float], list[float]] = ([], [])
+    for _ in range(runs):
+        for function, taken in zip((a, b), times, strict=True):
+            start = time.perf_counter()
+            function()
+            taken.append(time.perf_counter() - start)
+    return statistics.median(times[0]), statistics.median(times[1])
+
+
+def start_up(words: Sequence[str], budget: float) -> Line:
+    """Compare a cold command with the bare import of typer."""
+
+    def run(command: Sequence[str]) -> Callable[[], object]:
+        return lambda: subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+
+    ours, bare = alternate(
+        run([sys.executable, "-m", "rooflm.calc", *words]),
+        run([sys.executable, "-c", "import typer"]),
+        runs=21,
+    )
+    measured = f"{ours / bare:.2f}x ({ours * 1e3:.0f} ms against {bare * 1e3:.0f} ms)"
+    name = "`rooflm " + " ".join(words) + "`"
+    limit = f"<= {budget:g}x the bare import of typer"
+    return Line(name, measured, limit, ours <= budget * bare)
+
+
+def mesh_by_ledger() -> tuple[Any, ...]:
+    """Memory, bound, throughput and intensity on the mesh, by the package."""
+    model = find_model("llama-2-13b")
+    pass_ = ledger(model, decode(B, S))
+    small = weights_bytes(model, BF16) + activations_bytes(pass_)
+    bound = step_time(pass_, H100)
+    return (
+        small + model_cache_bytes(model, BF16, B, S),
+        bound,
+        B / bound,
+        flops(pass_) / compulsory_bytes(pass_),
+    )
+
+
+def mesh_by_hand() -> tuple[Any, ...]:
+    """Compute the same figures from a closed form factored by hand for this one architecture."""
+    D, F, N, K, H, L, V = 5120.0, 13824.0, 40.0, 40.0, 128.0, 40.0, 32000.0
+    peak, width = H100.flops_per_s, H100.bytes_per_s
+    matrices = (D * (N + 2 * K) * H, N * H * D, 2 * D * F, D * F)
+    new = 2 * 2 * K * H
+    linear = sum(
+        L * np.maximum(2 * B * m / peak, (2 * m + written * B) / width)
+        for m, written in zip(matrices, (new, 0, 0, 0), strict=True)
+    )
+    linear = linear + np.maximum(2 * B * D * V / peak, 2 * D * V / width)
+    linear = linear + (2 * D * np.minimum(B, V) + 2 * D * (2 * L + 1)) / width
+    weights = 2 * (L * (sum(matrices) + 2 * D) + D * V + D)
+    flops_linear = 2 * B * (L * sum(matrices) + D * V)
+    bytes_linear = weights + L * new * B + 2 * D * np.minimum(B, V)
+    tokens = B * S
+    read = (4 * K * H * L) * tokens
+    bound = linear + np.maximum((4 * N * H * L / peak) * tokens, read / width)
+    live = B * np.max([2 * (2 * D + 3 * F), 2 * D + 4 * V, 2 * (D + (2 * N + 2 * K) * H)])
+    memory = (weights + 2 * D * V + live) + read
+    intensity = (flops_linear + (4 * N * H * L) * tokens) / (bytes_linear + read)
+    return memory, bound, B / bound, intensity
+
+
+def mesh() -> list[Line]:
+    """Compare a million-point mesh with the closed form written by hand; they must agree."""
+    for ours, theirs in zip(mesh_by_ledger(), mesh_by_hand(), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+    package, hand = alternate(mesh_by_ledger, mesh_by_hand, runs=21)
+    rate = POINTS * POINTS / package
+    return [
+        Line(
+            "10^6-point mesh: memory, bound, throughput, intensity",
+            f"{package / hand:.2f}x ({package * 1e3:.0f} ms against {hand * 1e3:.0f} ms)",
+            "<= 2x a closed form factored by hand",
+            package <= 2 * hand,
+        ),
+        Line("the same, points a second", f"{rate:.2g}", ">= 1e7", rate >= 1e7),
+    ]
+
+
+def main() -> int:
+    """Print the table."""
+    lines = [
+        start_up(["--help"], 2),
+        start_up(["sweep", "llama-2-13b", "--on", "h100-sxm", "--batch", "1,64,256"], 3),
+        *mesh(),
+    ]
+    print("# Benchmarks\n")
+    print("Printed by `python benchmarks/run.py`. Ratios are medians of runs taken in turn on one")
+    print("machine; the milliseconds are that machine's and only there for scale.\n")
+    print("| what | measured | budget | kept |\n| :-- | --: | :-- | :-- |")
+    for line in lines:
+        print(f"| {line.what} | {line.measured} | {line.budget} | {'yes' if line.kept else 'no'} |")
+    print(f"\nPython {platform.python_version()}, numpy {np.__version__}, {platform.machine()}.")
+    return 0 if all(line.kept for line in lines) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""Runs commands for the documents, so that what they print is what the program prints."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shlex
+import sys
+
+import rooflm.calc.__main__ as entry
+
+COMMANDS = ("models", "hardware", "show", "fit", "sweep")
+
+
+def output(command: str) -> str:
+    """Run a `rooflm` command in this process and return what it prints, as into a pipe."""
+    os.environ["COLUMNS"] = "100"
+    printed = io.StringIO()
+    before = sys.argv
+    sys.argv = shlex.split(command)
+    try:
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+            entry.main()
+    except SystemExit:
+        pass
+    finally:
+        sys.argv = before
+    return "\n".join(line.rstrip() for line in printed.getvalue().splitlines())
+
+
+def show(command: str) -> str:
+    """Write a command and its output as a Markdown block."""
+    return f"```\n$ {command}\n{output(command)}\n```"
+
+
+def reference() -> str:
+    """Write the help of every command."""
+    parts = [f"## rooflm\n\n```\n{output('rooflm --help')}\n```"]
+    parts += [f"## rooflm {c}\n\n```\n{output(f'rooflm {c} --help')}\n```" for c in COMMANDS]
+    return "\n\n".join(parts)
+
+
+def formulas() -> str:
+    """List every formula with its first sentence."""
+    import inspect
+
+    from rooflm.calc import attention, matmul, mlp, model, timing
+    from rooflm.calc.readings import FORMULAS
+
+    modules = (matmul, attention, mlp, model, timing)
+    rows = ["| formula | what it computes | module |", "| :-- | :-- | :-- |"]
+    for name, formula in FORMULAS.items():
+        first = (inspect.getdoc(formula) or "").partition("\n")[0]
+        where = next(m.__name__.rpartition(".")[2] for m in modules if hasattr(m, name))
+        rows.append(f"| `{name}` | {first} | `calc/{where}.py` |")
+    return "\n".join(rows)

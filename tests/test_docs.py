@@ -1,0 +1,56 @@
+"""Documents do not drift: what they show is what the program prints."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from rooflm.calc.readings import FORMULAS
+
+ROOT = Path(__file__).resolve().parents[1]
+GENERATED = ("README.md", "docs/cli.md", "docs/nomenclature.md")
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_generated_parts_are_current(name: str) -> None:
+    """`make docs` would change nothing."""
+    command = [sys.executable, "-m", "cogapp", "-P", "--check", "-I", "docs", name]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_every_relative_link_leads_somewhere() -> None:
+    """Links between the documents point at files."""
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text("utf-8")):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_nomenclature_has_every_formula_and_letter() -> None:
+    """Every formula and every letter of a signature is in the nomenclature."""
+    text = (ROOT / "docs/nomenclature.md").read_text("utf-8")
+    for name in FORMULAS:
+        assert f"`{name}`" in text
+
+
+def test_wheel_lists_every_package_folder() -> None:
+    """A folder with Python files that is missing from the wheel is caught here."""
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    folders = {p.parent.name for p in ROOT.glob("*/__init__.py")} - {"tests"}
+
+    assert set(listed) == {"rooflm"} | {f"rooflm.{f}" for f in folders}
+
+
+def test_make_lists_its_tasks() -> None:
+    """A bare `make` prints every task with a word about it."""
+    ran = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True)
+    tasks = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M)
+
+    for task in tasks:
+        assert re.search(rf"^{task} +\w", ran.stdout, re.M), task
