@@ -48,10 +48,11 @@ def formulas() -> str:
     from rooflm.calc import attention, matmul, mlp, model, timing
     from rooflm.calc.readings import FORMULAS
 
-    modules = (matmul, attention, mlp, model, timing)
     rows = ["| formula | what it computes | module |", "| :-- | :-- | :-- |"]
-    for name, formula in FORMULAS.items():
-        first = (inspect.getdoc(formula) or "").partition("\n")[0]
-        where = next(m.__name__.rpartition(".")[2] for m in modules if hasattr(m, name))
-        rows.append(f"| `{name}` | {first} | `calc/{where}.py` |")
+    for module in (matmul, attention, mlp, model, timing):
+        for name, formula in FORMULAS.items():
+            if formula.__module__ == module.__name__:
+                first = (inspect.getdoc(formula) or "").partition("\n")[0]
+                where = module.__name__.rpartition(".")[2]
+                rows.append(f"| `{name}` | {first} | `calc/{where}.py` |")
     return "\n".join(rows)
