@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from rooflm.calc.memory import activations_bytes, model_cache_bytes, weights_bytes
-from rooflm.calc.model import ledger
+from rooflm.calc.memory import activations_bytes, weights_bytes
+from rooflm.calc.model import cache_elements, ledger
 from rooflm.calc.passes import BF16, decode
 from rooflm.calc.presets import find_model
 from rooflm.calc.timing import Rates, compulsory_bytes, flops, step_time
@@ -76,7 +76,7 @@ def mesh_by_ledger() -> tuple[Any, ...]:
     small = weights_bytes(model, BF16) + activations_bytes(pass_)
     bound = step_time(pass_, H100)
     return (
-        small + model_cache_bytes(model, BF16, B, S),
+        small + B * (2 * cache_elements(model, S)),
         bound,
         B / bound,
         flops(pass_) / compulsory_bytes(pass_),

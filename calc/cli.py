@@ -31,7 +31,13 @@ Batch = Annotated[str, typer.Option(help="Sequences: 1,64 or 1:256:x2 or 1:9:2."
 Context = Annotated[
     str, typer.Option(help="Tokens of each sequence, the new one included: 1024, 4k, 128Ki.")
 ]
-Weights = Annotated[str, typer.Option(metavar="FORMAT", help="Number format of the weights.")]
+Weights = Annotated[
+    str,
+    typer.Option(
+        metavar="FORMAT",
+        help="Number format of the weights: bf16, or fp16 where the device lacks it.",
+    ),
+]
 Cache = Annotated[str, typer.Option("--kv", metavar="FORMAT", help="Number format of the cache.")]
 Set = Annotated[
     list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change a dimension: K=8.")
@@ -104,28 +110,31 @@ def _emit(answer: dict[str, Any], page: Page, how: Printing) -> None:
     write(render(answer, page, how.format, width, how.quiet), how.output)
 
 
-def _precision(weights: str, kv: str) -> Any:
+def _precision(weights: str, kv: str, machine: Any = None) -> Any:
+    from .hardware import natural_format
     from .passes import Precision, find_format
 
-    return Precision(find_format(weights, "--weights"), find_format(kv or weights, "--kv"))
+    chosen = weights or (natural_format(machine) if machine is not None else "bf16")
+    return Precision(find_format(chosen, "--weights"), find_format(kv or chosen, "--kv"))
 
 
 def _case(
     model: str, on: str, settings: list[str], weights: str, kv: str, accounting: str,
     time_model: str, reserve: str, capacity: str,
 ) -> Any:  # fmt: skip
+    from .case import Case
     from .presets import find_machine, find_model, parse_changes
-    from .sweep import Case
     from .timing import TIME_MODELS
 
     _choice(accounting, ("full", "lecture"), "--accounting")
+    machine = find_machine(on)
     kind: Literal["full", "lecture"] = "lecture" if accounting == "lecture" else "full"
     chosen: Any = time_model or ("bandwidth" if kind == "lecture" else "operator")
     _choice(chosen, TIME_MODELS, "--time-model")
     return Case(
         model=find_model(model, parse_changes(settings)),
-        machine=find_machine(on),
-        precision=_precision(weights, kv),
+        machine=machine,
+        precision=_precision(weights, kv, machine),
         accounting=kind,
         time_model=chosen,
         reserve_bytes=parse_size(reserve, "--reserve"),
@@ -193,7 +202,7 @@ def hardware(
 
 @app.command()
 def show(
-    model: ModelName, set: Set = [], weights: Weights = "bf16", kv: Cache = "",  # noqa: B006
+    model: ModelName, set: Set = [], weights: Weights = "", kv: Cache = "",  # noqa: B006
     accounting: AccountingName = "full", format: Format = "", output: Output = "",
     quiet: Quiet = False, debug: Debug = False,
 ) -> None:  # fmt: skip
@@ -234,7 +243,7 @@ def show(
 @app.command()
 def fit(
     model: ModelName, on: On, batch: Batch = "1", context: Context = "1024", set: Set = [],  # noqa: B006
-    weights: Weights = "bf16", kv: Cache = "", accounting: AccountingName = "full",
+    weights: Weights = "", kv: Cache = "", accounting: AccountingName = "full",
     reserve: Reserve = "0", capacity: Capacity = "", format: Format = "", output: Output = "",
     quiet: Quiet = False, debug: Debug = False,
 ) -> int:  # fmt: skip
@@ -273,7 +282,7 @@ def fit(
 @app.command()
 def sweep(
     model: ModelName, on: On, batch: Batch = "1", context: Context = "1024", set: Set = [],  # noqa: B006
-    weights: Weights = "bf16", kv: Cache = "", accounting: AccountingName = "full",
+    weights: Weights = "", kv: Cache = "", accounting: AccountingName = "full",
     time_model: TimeModelName = "", reserve: Reserve = "0", capacity: Capacity = "",
     plot: Plot = "", format: Format = "", output: Output = "", quiet: Quiet = False,
     debug: Debug = False,

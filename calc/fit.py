@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from .case import Case, max_context_tokens, max_sequences, memory, memory_bytes
 from .errors import RooflmError
 from .hardware import Machine, capacity
 from .memory import activations_bytes
 from .model import ledger, total_parameters
-from .passes import prefill
-from .sweep import Case, assumptions, max_context_tokens, max_sequences, memory, memory_bytes
+from .passes import decode, prefill
+from .sweep import assumptions
 
 MOST_POINTS = 2000
 MOST_CHIPS = 3
@@ -36,7 +37,7 @@ def fit(case: Case, batches: Sequence[int], contexts: Sequence[int]) -> dict[str
         "capacity_nominal_bytes": case.machine.label_bytes,
         "capacity_driver_bytes": case.machine.driver_bytes,
     }
-    said = [s for s in assumptions(case, contexts) if not s.startswith("bound, time model")]
+    said = assumptions(case, contexts=contexts, timed=False)
     if not case.lecture:
         longest = max(contexts)
         whole = activations_bytes(ledger(case.model, prefill(1, longest), case.precision))
@@ -55,7 +56,8 @@ def fit(case: Case, batches: Sequence[int], contexts: Sequence[int]) -> dict[str
 def point(case: Case, B: int, S: int) -> dict[str, Any]:
     """Answer one batch at one context."""
     limit = case.limit[0]
-    kinds = memory(case, B, S)
+    segments = decode(B, S)
+    kinds = memory(case, segments, case.ledger(segments))
     held = sum(kinds.values())
     return {
         "batch": B,

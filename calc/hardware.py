@@ -57,6 +57,12 @@ def rates(machine: Machine, compute: str, needed: bool = True) -> Rates:
     return Rates(peak, machine.bandwidth_bytes_per_s)
 
 
+def natural_format(machine: Machine) -> str:
+    """Choose the 16-bit format that a machine computes: bf16, or fp16 where it has only that."""
+    known = {*machine.flops, *machine.best_flops}
+    return "fp16" if "fp16" in known and "bf16" not in known else "bf16"
+
+
 def capacity(machine: Machine, nominal: bool = False) -> tuple[int, str]:
     """Capacity that decides what fits [B], and which figure it is: "driver", "nominal".
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from .model import Model, cache_elements, total_parameters
+from .model import Model, total_parameters
 from .passes import Operator, Precision
 from .readings import Q, maximum
 
@@ -12,11 +12,6 @@ from .readings import Q, maximum
 def weights_bytes(model: Model, precision: Precision, norms: bool = True) -> Q:
     """Bytes that the weights take [B]; `norms=False` is the lecture's count."""
     return precision.weights.bytes * total_parameters(model, norms)
-
-
-def model_cache_bytes(model: Model, precision: Precision, B: Q, S: Q) -> Q:
-    """Bytes that the caches of B sequences of S tokens take, all layers [B]."""
-    return B * (precision.cache.bytes * cache_elements(model, S))
 
 
 def activations_bytes(ledger: Sequence[Operator]) -> Q:

@@ -3,171 +3,82 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+from .case import Case, figures, limits, regime
 from .errors import RooflmError
-from .hardware import Machine, capacity, rates
-from .memory import activations_bytes, largest, model_cache_bytes, weights_bytes
-from .model import Model, ledger, total_parameters
-from .passes import BF16, Operator, Precision, decode
+from .model import total_parameters
+from .passes import Segment, decode
 from .readings import Q
-from .timing import (
-    Rates,
-    TimeModel,
-    bandwidth_time,
-    compulsory_bytes,
-    flops,
-    regime,
-    step_time,
-    throughput,
-)
 from .units import show_gb, show_number
-
-Accounting = Literal["full", "lecture"]
 
 MOST_ROWS = 10**6
 FEW_POINTS = 500
 """Below this many points the scalar reading is faster than importing numpy."""
 
-
-@dataclass(frozen=True)
-class Case:
-    """A model on a machine, and how to count."""
-
-    model: Model
-    machine: Machine
-    precision: Precision = BF16
-    accounting: Accounting = "full"
-    time_model: TimeModel = "operator"
-    reserve_bytes: int = 0
-    """Memory kept free for what is not modelled [B]."""
-    capacity_bytes: int | None = None
-    """Capacity in place of the machine's own [B]."""
-
-    @property
-    def lecture(self) -> bool:
-        """Count as the lecture does."""
-        return self.accounting == "lecture"
-
-    @property
-    def limit(self) -> tuple[int, str]:
-        """Capacity that decides and which figure it is."""
-        if self.capacity_bytes is not None:
-            return self.capacity_bytes, "given"
-        return capacity(self.machine, nominal=self.lecture)
-
-    @property
-    def rates(self) -> Rates:
-        """Rates of the machine for the formats of the case."""
-        return rates(
-            self.machine, self.precision.weights.compute, needed=self.time_model != "bandwidth"
-        )
+NULL = ("estimate_s", "estimate_low_s", "estimate_high_s", "estimate_tokens_per_s")
+"""Keys of the contract for which there is no figure: null, never guessed."""
 
 
-def memory(case: Case, B: Q, S: Q, pass_: Sequence[Operator] | None = None) -> dict[str, Q]:
-    """What a decode step of B sequences at context S needs in memory, by kind [B].
+def step_row(case: Case, segments: Sequence[Segment], B: Q, S: Q) -> dict[str, Q]:
+    """Answer one decode step by the keys of the contract; arrays give arrays.
 
-    The lecture counts weights and cache only.
+    segments: the step; B: its sequences [1]; S: their context, the mean where they differ [tokens].
     """
-    kinds = {
-        "weights_bytes": weights_bytes(case.model, case.precision, norms=not case.lecture),
-        "kv_cache_bytes": model_cache_bytes(case.model, case.precision, B, S),
-    }
-    if not case.lecture:
-        pass_ = pass_ or ledger(case.model, decode(B, S), case.precision)
-        kinds["activations_bytes"] = activations_bytes(pass_)
-        kinds["reserve_bytes"] = case.reserve_bytes
-    return kinds
-
-
-def memory_bytes(case: Case, B: Q, S: Q) -> Q:
-    """Bytes that a decode step of B sequences at context S needs, all kinds together [B]."""
-    return sum(memory(case, B, S).values())
-
-
-def max_sequences(case: Case, S: int) -> int:
-    """Most whole sequences of S tokens that fit."""
+    pass_ = case.ledger(segments)
+    row = figures(case, segments, pass_, tokens=B)
     limit = case.limit[0]
-    return largest(lambda B: memory_bytes(case, B, S) <= limit)
-
-
-def max_context_tokens(case: Case, B: int) -> int:
-    """Longest context at which B sequences fit [tokens]."""
-    limit = case.limit[0]
-    return largest(lambda S: memory_bytes(case, B, S) <= limit)
-
-
-def columns(case: Case, B: Q, S: Q) -> dict[str, Q]:
-    """Answer a decode step by the contract's keys; numbers give numbers, arrays give arrays."""
-    pass_ = ledger(case.model, decode(B, S), case.precision)
-    kinds = memory(case, B, S, pass_)
-    held = sum(kinds.values())
-    limit = case.limit[0]
-    work = flops(pass_)
-    machine = case.rates
-    result: dict[str, Q] = {
+    return {
         "batch": B,
         "context_tokens": S,
-        **kinds,
-        "memory_bytes": held,
+        **row,
         "capacity_bytes": limit,
-        "fits": held <= limit,
+        "fits": row["memory_bytes"] <= limit,
+        "regime": regime(*limits(case, pass_)),
+        "basis": "lecture" if case.lecture else "bound",
+        **dict.fromkeys((*NULL, "ttft_s", "e2e_s")),
     }
-    if case.lecture:
-        moved = held
-        time = bandwidth_time(moved, machine.bytes_per_s)
-        result |= {"time_s": time, "basis": "lecture"}
-        limited: Q = "memory"
-    else:
-        moved = compulsory_bytes(pass_)
-        time = step_time(pass_, machine, case.time_model)
-        known = machine.flops_per_s is not None
-        result |= {
-            "time_s": time,
-            "basis": "bound",
-            "floor_s": step_time(pass_, machine, "overlap") if known else None,
-            "bound_s": time,
-            "bound_tokens_per_s": throughput(B, time),
-        }
-        limited = regime(pass_, machine, case.time_model)
-    return (
-        result
-        | {
-            "tokens_per_s": throughput(B, time),
-            "bytes": moved,
-            "flops": work,
-            "intensity_flops_per_byte": work / moved,
-            "regime": limited,
-        }
-        | dict.fromkeys(NOT_YET)
-    )
-
-
-NOT_YET = (
-    "estimate_s",
-    "estimate_low_s",
-    "estimate_high_s",
-    "estimate_tokens_per_s",
-    "ttft_s",
-    "e2e_s",
-)
-"""Keys of the contract that a decode step has no figure for: null, never guessed."""
 
 
 def sweep(case: Case, batches: Sequence[int], contexts: Sequence[int]) -> dict[str, Any]:
-    """Answer every batch at every context, batches fastest."""
-    points = len(batches) * len(contexts)
+    """Answer a decode step for every batch at every context, batches fastest."""
+    check_size(len(batches) * len(contexts))
+    if len(batches) * len(contexts) < FEW_POINTS:
+        rows = [step_row(case, decode(B, S), B, S) for S in contexts for B in batches]
+    else:
+        rows = _grid_rows(case, batches, contexts)
+    return frame(case, "decode", rows, contexts)
+
+
+def mixed(case: Case, batches: Sequence[int], lengths: Sequence[int]) -> dict[str, Any]:
+    """Answer decode steps of batches whose sequences have different lengths.
+
+    batches: sequences of each step, a multiple of the number of lengths; lengths: contexts that
+    take equal shares of the batch [tokens]. BS becomes the sum of all contexts.
+    """
+    rows: list[dict[str, Any]] = []
+    for B in batches:
+        if B % len(lengths):
+            what = f"{B} sequences cannot share {len(lengths)} lengths equally"
+            raise RooflmError(what, "--batch", f"Take a multiple of {len(lengths)}.")
+        each = B // len(lengths)
+        segments = [decode(each, S)[0] for S in lengths]
+        row = step_row(case, segments, B, sum(lengths) / len(lengths))
+        rows.append(row | {"total_context_tokens": each * sum(lengths)})
+    return frame(case, "decode", rows, lengths) | {"mixed_context_tokens": list(lengths)}
+
+
+def check_size(points: int) -> None:
+    """Refuse a grid that no table can hold."""
     if points > MOST_ROWS:
         what = f"{points:,} points are more than {MOST_ROWS:,}"
         raise RooflmError(what, "--batch, --context", "Take a larger step.")
-    if case.lecture and case.time_model != "bandwidth":
-        what = f"the lecture's accounting has no time model '{case.time_model}'"
-        raise RooflmError(what, "--time-model", "Leave out one of the two options.")
-    if points < FEW_POINTS:
-        rows = [columns(case, B, S) for S in contexts for B in batches]
-    else:
-        rows = _grid_rows(case, batches, contexts)
+
+
+def frame(
+    case: Case, phase: str, rows: list[dict[str, Any]], contexts: Sequence[int]
+) -> dict[str, Any]:
+    """Put rows into the object that a sweep answers with."""
     limit, basis = case.limit
     return {
         "schema": "rooflm.sweep/1",
@@ -175,14 +86,14 @@ def sweep(case: Case, batches: Sequence[int], contexts: Sequence[int]) -> dict[s
         "hardware": case.machine.name,
         "accounting": case.accounting,
         "time_model": case.time_model,
-        "phase": "decode",
+        "phase": phase,
         "parameters": total_parameters(case.model, norms=not case.lecture),
         "capacity_bytes": limit,
         "capacity_basis": basis,
         "capacity_nominal_bytes": case.machine.label_bytes,
         "capacity_driver_bytes": case.machine.driver_bytes,
         "rows": rows,
-        "assumptions": assumptions(case, contexts),
+        "assumptions": assumptions(case, phase, contexts),
     }
 
 
@@ -192,46 +103,55 @@ def _grid_rows(case: Case, batches: Sequence[int], contexts: Sequence[int]) -> l
     B = np.array(batches, dtype=float)[None, :]
     S = np.array(contexts, dtype=float)[:, None]
     shape = (len(contexts), len(batches))
-    whole = {"batch", "context_tokens"}
+    whole = {"batch", "context_tokens", "flops"}
     lists: dict[str, list[Any]] = {}
-    for key, value in columns(case, B, S).items():
-        full = np.broadcast_to(np.asarray(value, dtype=object if value is None else None), shape)
-        flat = full.reshape(-1)
-        if key in whole or key.endswith("bytes") or key == "flops":
-            # Beyond 2**53 float64 no longer holds every integer; 1 part in 10**16.
-            flat = flat.astype(object) if flat.dtype == object else np.rint(flat)
-            lists[key] = [int(v) for v in flat]
-        else:
-            lists[key] = flat.tolist()
+    for key, value in step_row(case, decode(B, S), B, S).items():
+        column: list[Any] = np.broadcast_to(np.asarray(value, dtype=object), shape).ravel().tolist()
+        if key in whole or key.endswith("bytes"):
+            # Beyond 2**53 float64 no longer holds every integer: 1 part in 10**16.
+            column = [round(v) for v in column]
+        lists[key] = column
     return [dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)]
 
 
-def assumptions(case: Case, contexts: Sequence[int] = ()) -> list[str]:
-    """Say in sentences what an answer takes for granted and leaves out."""
+PHASES = {
+    "decode": "decode: each sequence reads its S cached tokens, the new one included, and "
+    "writes one",
+    "prefill": "prefill: prompts are computed together, attention with the exact causal half, "
+    "logits for the last position only; it yields the first token",
+    "request": "request: a prefill, which yields the first token, then one decode step for each "
+    "further token at its own context; all sequences start together, no queue",
+}
+
+
+def assumptions(
+    case: Case, phase: str = "decode", contexts: Sequence[int] = (), timed: bool = True
+) -> list[str]:
+    """Say in sentences what an answer takes for granted and leaves out.
+
+    timed: the answer has times in it, so that rates and the time model matter.
+    """
     machine, formats = case.machine, case.precision
     bandwidth = f"{show_number(machine.bandwidth_bytes_per_s / 1e12)} TB/s"
-    said = [
-        f"decode: each sequence reads its S cached tokens, the new one included, and writes one; "
-        f"weights {formats.weights.name}, cache {formats.cache.name}"
-    ]
+    said = [f"{PHASES[phase]}; weights {formats.weights.name}, cache {formats.cache.name}"]
     if case.lecture:
         said.append(
             "lecture accounting: parameters without norms, every parameter read each step, no "
             f"writes, no activations; time = bytes / {bandwidth}"
         )
-    else:
+    if timed and not case.lecture:
         compute, peak = formats.weights.compute, case.rates.flops_per_s
         if peak is None or case.time_model == "bandwidth":
             speed = f"{bandwidth} (compute is not counted)"
         else:
-            kind = (
-                "measured, above the datasheet" if peak > machine.flops.get(compute, 0) else "dense"
-            )
+            above = peak > machine.flops.get(compute, 0)
+            kind = "measured, above the datasheet" if above else "dense"
             speed = f"{bandwidth} and {show_number(peak / 1e12)} TFLOP/s {compute} ({kind})"
         said.append(
             f"bound, time model {case.time_model}, at {speed}: no kernel launches, no "
             "inefficiency; real steps take longer"
         )
+    if not case.lecture:
         reserve = case.reserve_bytes
         said.append(
             f"reserve: {show_gb(reserve)} GB as given"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from .passes import Operator
-from .readings import Q, formula, is_array, is_symbol, maximum, total
+from .readings import Q, formula, maximum, total
 
 TimeModel = Literal["bandwidth", "overlap", "operator", "serial"]
 TIME_MODELS: tuple[TimeModel, ...] = get_args(TimeModel)
@@ -104,31 +104,19 @@ def operator_time(op: Operator, rates: Rates) -> Q:
     )
 
 
-def regime(ledger: Sequence[Operator], rates: Rates, model: TimeModel = "operator") -> Q:
-    """Name the limit that holds more than half of the time: "memory" or "compute".
+def shares(ledger: Sequence[Operator], rates: Rates, model: TimeModel = "operator") -> tuple[Q, Q]:
+    """Split the time of a pass into what compute sets and what memory traffic sets [s].
 
-    On arrays the answer is an array of names. In time models that add up nothing, the longer of
-    the two totals holds it all.
+    operator: the times of the operators that each limits. overlap and serial: both totals.
+    bandwidth: traffic alone.
     """
     memory = bandwidth_time(compulsory_bytes(ledger), rates.bytes_per_s)
-    match model:
-        case "bandwidth":
-            computing, rest = 0 * memory, memory
-        case "overlap" | "serial":
-            computing, rest = compute_time(flops(ledger), rates.flops_per_s), memory
-        case "operator":
-            # An operator counts for the limit that sets its time: compute where the excess of
-            # compute over memory time is positive.
-            bound = step_time(ledger, rates)
-            computing = total(_computing_time(op, rates) for op in ledger)
-            rest = bound - computing
-    if is_symbol(computing, rest):
-        raise TypeError("a regime is a name and has no symbolic reading")
-    if is_array(computing, rest):
-        import numpy as np
-
-        return np.where(computing > rest, "compute", "memory")
-    return "compute" if computing > rest else "memory"
+    if model == "bandwidth":
+        return 0 * memory, memory
+    if model != "operator":
+        return compute_time(flops(ledger), rates.flops_per_s), memory
+    computing = total(_computing_time(op, rates) for op in ledger)
+    return computing, step_time(ledger, rates) - computing
 
 
 def _computing_time(op: Operator, rates: Rates) -> Q:

@@ -11,11 +11,12 @@ import pytest
 from rooflm.calc import attention as att
 from rooflm.calc import matmul, mlp
 from rooflm.calc.attention import Attention
+from rooflm.calc.case import Case
 from rooflm.calc.memory import largest
 from rooflm.calc.mlp import MLP
 from rooflm.calc.model import Group, Model, ledger, parameters, total_parameters
 from rooflm.calc.passes import decode
-from rooflm.calc.sweep import Case, columns
+from rooflm.calc.sweep import step_row
 from rooflm.calc.timing import bandwidth_time, throughput
 
 from .golden import table
@@ -151,7 +152,7 @@ def embedding_read(i: Inputs) -> dict[str, Any]:
 def lecture_step(i: Inputs) -> dict[str, Any]:
     """Reproduce a row of the lecture's table."""
     case = Case(model_of(i), h100(), accounting="lecture", time_model="bandwidth")
-    row = columns(case, i["B"], i["S"])
+    row = step_row(case, decode(i["B"], i["S"]), i["B"], i["S"])
     return {
         "params": total_parameters(case.model, norms=False),
         "weights": row["weights_bytes"],

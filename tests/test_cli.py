@@ -137,6 +137,21 @@ def test_a_grid_equals_single_points(rooflm: Terminal) -> None:
                 assert row[key] == value, key
 
 
+def test_fit_needs_no_compute_rate(rooflm: Terminal) -> None:
+    """A memory system whose compute rate nobody published still holds what it holds."""
+    words = ("fit", "llama-3-8b", "--on", "ddr5-6000-dual", "--capacity", "32GiB")
+
+    assert rooflm.json(*words)["fits"] is True
+
+
+def test_a_chip_without_bf16_computes_in_fp16(rooflm: Terminal) -> None:
+    """A V100 has fp16 only: that is the default there, and it is said."""
+    answer = rooflm.json("sweep", "gpt2", "--on", "v100-sxm2-32gb")
+
+    assert "weights fp16" in answer["assumptions"][0]
+    assert rooflm(*SWEEP, "--weights", "bf16").code == 0
+
+
 def test_time_models_are_ordered_and_named(rooflm: Terminal) -> None:
     """Each time model answers, in order, and the floor is the overlap."""
     rows = {
@@ -311,7 +326,7 @@ REFUSED = [
     ((*SWEEP, "--reserve", "2Gb"), "bytes, not bits"),
     ((*SWEEP, "--reserve", "2G"), "2GB"),
     ((*SWEEP, "--capacity", "much"), "not a size"),
-    (("sweep", "gpt2", "--on", "v100-sxm2-32gb"), "--weights"),
+    (("sweep", "gpt2", "--on", "v100-sxm2-32gb", "--weights", "bf16"), "--weights fp32 or fp16"),
     (("sweep", "gpt2", "--on", "ddr5-6000-dual", "--capacity", "64GB"), "--time-model bandwidth"),
     (("fit", "gpt2", "--on", "ddr5-6000-dual"), "--capacity"),
     (("show", "./"), "folder"),

@@ -1,0 +1,156 @@
+"""A model on a machine, how to count, and what one pass of it takes in memory and time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from .errors import RooflmError
+from .hardware import Machine, capacity, rates
+from .memory import activations_bytes, largest, weights_bytes
+from .model import Model, cache_elements, ledger
+from .passes import BF16, Operator, Precision, Segment, decode
+from .readings import Q, is_array, total
+from .timing import (
+    Rates,
+    TimeModel,
+    bandwidth_time,
+    compulsory_bytes,
+    flops,
+    shares,
+    step_time,
+    throughput,
+)
+
+Accounting = Literal["full", "lecture"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model on a machine, and how to count."""
+
+    model: Model
+    machine: Machine
+    precision: Precision = BF16
+    accounting: Accounting = "full"
+    time_model: TimeModel = "operator"
+    reserve_bytes: Q = 0
+    """Memory kept free for what is not modelled [B]."""
+    capacity_bytes: Q | None = None
+    """Capacity in place of the machine's own [B]."""
+
+    def __post_init__(self) -> None:
+        if self.lecture and self.time_model != "bandwidth":
+            what = f"the lecture's accounting has no time model '{self.time_model}'"
+            raise RooflmError(what, "--time-model", "Leave out one of the two options.")
+
+    @property
+    def lecture(self) -> bool:
+        """Count as the lecture does."""
+        return self.accounting == "lecture"
+
+    @property
+    def limit(self) -> tuple[Q, str]:
+        """Capacity that decides and which figure it is."""
+        if self.capacity_bytes is not None:
+            return self.capacity_bytes, "given"
+        return capacity(self.machine, nominal=self.lecture)
+
+    @property
+    def rates(self) -> Rates:
+        """Rates of the machine for the formats of the case."""
+        return rates(
+            self.machine, self.precision.weights.compute, needed=self.time_model != "bandwidth"
+        )
+
+    def ledger(self, segments: Sequence[Segment]) -> list[Operator]:
+        """List the operators of a pass."""
+        return ledger(self.model, segments, self.precision)
+
+
+def memory(case: Case, segments: Sequence[Segment], pass_: Sequence[Operator]) -> dict[str, Q]:
+    """What a pass needs in memory, by kind [B]. The lecture counts weights and cache only.
+
+    segments: the pass, whose sequences are all that are held; pass_: its operators.
+    """
+    b = case.precision.cache.bytes
+    kinds = {
+        "weights_bytes": weights_bytes(case.model, case.precision, norms=not case.lecture),
+        "kv_cache_bytes": total(
+            s.sequences * (b * cache_elements(case.model, s.context)) for s in segments
+        ),
+    }
+    if not case.lecture:
+        kinds["activations_bytes"] = activations_bytes(pass_)
+        kinds["reserve_bytes"] = case.reserve_bytes
+    return kinds
+
+
+def memory_bytes(case: Case, B: Q, S: Q) -> Q:
+    """Bytes that a decode step of B sequences at context S needs, all kinds together [B]."""
+    segments = decode(B, S)
+    # The lecture counts no activations, so it needs no ledger.
+    pass_ = () if case.lecture else case.ledger(segments)
+    return total(memory(case, segments, pass_).values())
+
+
+def max_sequences(case: Case, S: int) -> int:
+    """Most whole sequences of S tokens that fit."""
+    limit = case.limit[0]
+    return largest(lambda B: memory_bytes(case, B, S) <= limit)
+
+
+def max_context_tokens(case: Case, B: int) -> int:
+    """Longest context at which B sequences fit [tokens]."""
+    limit = case.limit[0]
+    return largest(lambda S: memory_bytes(case, B, S) <= limit)
+
+
+def figures(
+    case: Case, segments: Sequence[Segment], pass_: Sequence[Operator], tokens: Q
+) -> dict[str, Q]:
+    """Memory, traffic, work and time of a pass, by the keys of the contract, in any reading.
+
+    segments: the pass; pass_: its operators; tokens: what it yields, for the throughput [tokens].
+    """
+    kinds = memory(case, segments, pass_)
+    machine = case.rates
+    held = total(kinds.values())
+    moved = held if case.lecture else compulsory_bytes(pass_)
+    work = flops(pass_)
+    result: dict[str, Q] = {**kinds, "memory_bytes": held}
+    if case.lecture:
+        time = bandwidth_time(moved, machine.bytes_per_s)
+        result["time_s"] = time
+    else:
+        time = step_time(pass_, machine, case.time_model)
+        known = machine.flops_per_s is not None
+        result |= {
+            "time_s": time,
+            "floor_s": step_time(pass_, machine, "overlap") if known else None,
+            "bound_s": time,
+            "bound_tokens_per_s": throughput(tokens, time),
+        }
+    return result | {
+        "tokens_per_s": throughput(tokens, time),
+        "bytes": moved,
+        "flops": work,
+        "intensity_flops_per_byte": work / moved,
+    }
+
+
+def limits(case: Case, pass_: Sequence[Operator]) -> tuple[Q, Q]:
+    """Seconds of a pass that compute sets, and seconds that memory traffic sets."""
+    if case.lecture:
+        return 0, 1
+    return shares(pass_, case.rates, case.time_model)
+
+
+def regime(computing: Q, moving: Q) -> Q:
+    """Name the limit that holds more than half of the time; arrays give arrays of names."""
+    if is_array(computing, moving):
+        import numpy as np
+
+        return np.where(computing > moving, "compute", "memory")
+    return "compute" if computing > moving else "memory"

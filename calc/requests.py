@@ -1,0 +1,235 @@
+"""Prefill and whole requests: time to first token, time per further token, end to end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .case import Case, figures, limits, regime
+from .errors import RooflmError
+from .passes import Operator, Segment, decode
+from .readings import Q, ceil, floor, formula, half, minimum, total
+from .sweep import NULL, check_size, frame
+from .timing import throughput
+
+BLOCK_TOKENS = 16
+"""Tokens of a cache block: only whole blocks of a cached prefix are reused (vLLM's default)."""
+
+
+@formula
+def reused_tokens(prompt: Q, matched: Q, block: Q = BLOCK_TOKENS) -> Q:
+    """Tokens of a prompt that a prefix cache spares: whole blocks, and never the last token.
+
+    prompt: length of the prompt [tokens]; matched: leading tokens found in the cache [tokens];
+    block: tokens of a cache block [tokens]. Returns [tokens]. The last token is always computed,
+    or there would be no logits. Source: docs.vllm.ai, design, automatic prefix caching.
+
+    >>> reused_tokens(3000, 2999)
+    2992
+    """
+    return floor(minimum(matched, prompt - 1) / block) * block
+
+
+@formula
+def chunk_count(tokens: Q, chunk: Q) -> Q:
+    """Passes of a chunked prefill; each reads all weights again.
+
+    tokens: computed tokens of a prompt [tokens]; chunk: tokens of a pass [tokens]. Returns [1].
+
+    >>> chunk_count(8192, 512)
+    16
+    """
+    return ceil(tokens / chunk)
+
+
+@formula
+def chunked_cache_reads(passes: Q, chunk: Q) -> Q:
+    """Cache tokens that a chunked prefill reads, each chunk's own included: c m(m+1)/2.
+
+    passes: equal chunks [1]; chunk: tokens of each [tokens]. Returns [tokens]. In one pass it
+    would be their product: the amplification is (m + 1)/2.
+
+    >>> chunked_cache_reads(16, 512)
+    69632
+    """
+    return chunk * half(passes * (passes + 1))
+
+
+@formula
+def pairs_without_cache(tokens: Q) -> Q:
+    """Query-key pairs of generating tokens with no cache, every step recomputing its prefix.
+
+    tokens: generated tokens n [tokens]. Returns [pairs]: n(n+1)(n+2)/6 where a cache leaves
+    n(n+1)/2.
+
+    >>> pairs_without_cache(1024)
+    179481600
+    """
+    pairs = tokens * (tokens + 1) * (tokens + 2)
+    return pairs // 6 if isinstance(pairs, int) else pairs / 6
+
+
+@formula
+def end_to_end_time(ttft: Q, itl: Q, output_tokens: Q) -> Q:
+    """Time of a whole request: TTFT + (G - 1) ITL.
+
+    ttft: time to first token [s]; itl: mean time of each further token [s]; output_tokens: tokens
+    generated, G [tokens]. Returns [s].
+
+    >>> round(end_to_end_time(0.2, 0.02, 100), 6)
+    2.18
+    """
+    return ttft + (output_tokens - 1) * itl
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is asked of each sequence."""
+
+    prompt: int
+    output: int = 1
+    """Tokens to generate, the prefill's own included."""
+    prefix: int = 0
+    """Leading prompt tokens found in a cache."""
+    chunk: int | None = None
+    """Tokens of a prefill pass; all at once if None."""
+    block: int = BLOCK_TOKENS
+
+    @property
+    def reused(self) -> int:
+        """Prompt tokens that need not be computed."""
+        return int(reused_tokens(self.prompt, self.prefix, self.block))
+
+
+def prefill_passes(B: int, work: Work) -> list[list[Segment]]:
+    """Cut the prefill of B prompts into passes; only the last computes logits."""
+    start = work.reused
+    chunk = work.chunk or work.prompt
+    passes: list[list[Segment]] = []
+    while start < work.prompt:
+        new = min(chunk, work.prompt - start)
+        last = start + new == work.prompt
+        passes.append([Segment(B, new, start, head_rows=1 if last else 0)])
+        start += new
+    return passes
+
+
+def prefill_row(case: Case, B: int, work: Work) -> dict[str, Any]:
+    """Answer a prefill: the sums over its passes, and the memory of the fullest one."""
+    passes = prefill_passes(B, work)
+    ledgers = [case.ledger(p) for p in passes]
+    parts = [
+        figures(case, p, ops, tokens=B * p[0].new) for p, ops in zip(passes, ledgers, strict=True)
+    ]
+    fullest = max(parts, key=lambda part: part["memory_bytes"])
+    row = {k: v for k, v in fullest.items() if k.endswith("bytes")}
+    for key in ("time_s", "floor_s", "bound_s", "bytes", "flops"):
+        known = [part[key] for part in parts]
+        row[key] = None if None in known else sum(known)
+    computed = B * (work.prompt - work.reused)
+    seconds = row["time_s"]
+    computing, moving = (sum(s) for s in zip(*(limits(case, o) for o in ledgers), strict=True))
+    limit = case.limit[0]
+    return {
+        "batch": B,
+        "context_tokens": work.prompt,
+        "prompt_tokens": work.prompt,
+        "reused_tokens": work.reused,
+        "passes": len(passes),
+        **row,
+        "capacity_bytes": limit,
+        "fits": row["memory_bytes"] <= limit,
+        "ttft_s": seconds,
+        "tokens_per_s": throughput(computed, seconds),
+        "bound_tokens_per_s": throughput(computed, seconds),
+        "intensity_flops_per_byte": row["flops"] / row["bytes"],
+        "weight_read_bytes": _moved(ledgers, "weight_bytes"),
+        "cache_read_bytes": _moved(ledgers, "read_bytes"),
+        "computing_s": computing,
+        "moving_s": moving,
+        "regime": regime(computing, moving),
+        "basis": "bound",
+        **dict.fromkeys((*NULL, "e2e_s")),
+    }
+
+
+def _moved(ledgers: Sequence[Sequence[Operator]], kind: str) -> Q:
+    return sum(total(op.count * getattr(op, kind) for op in ops) for ops in ledgers)
+
+
+MANY_STEPS = 300
+"""From this many decode steps on they are summed as an array."""
+
+
+SUMMED = ("time_s", "floor_s", "bytes", "flops", "computing_s", "moving_s")
+
+
+def decode_total(case: Case, B: int, work: Work) -> dict[str, Q]:
+    """Add up the decode steps of a request: contexts prompt + 1 to prompt + output - 1."""
+    contexts: Any = range(work.prompt + 1, work.prompt + work.output)
+    if len(contexts) >= MANY_STEPS:
+        import numpy as np
+
+        contexts = np.arange(work.prompt + 1, work.prompt + work.output, dtype=float)
+        steps = [contexts]
+    else:
+        steps = list(contexts)
+    sums: dict[str, Q] = dict.fromkeys(SUMMED, 0)
+    for S in steps:
+        segments = decode(B, S)
+        pass_ = case.ledger(segments)
+        row = figures(case, segments, pass_, tokens=B)
+        row["computing_s"], row["moving_s"] = limits(case, pass_)
+        for key in sums:
+            value = row[key]
+            sums[key] = None if value is None or sums[key] is None else sums[key] + _sum(value)
+    return sums
+
+
+def _sum(value: Q) -> Q:
+    return float(value.sum()) if hasattr(value, "sum") else value
+
+
+def request_row(case: Case, B: int, work: Work) -> dict[str, Any]:
+    """Answer a whole request of B sequences that start together."""
+    first = prefill_row(case, B, work)
+    further = decode_total(case, B, work)
+    steps = work.output - 1
+    itl = further["time_s"] / steps if steps else None
+    e2e = first["ttft_s"] if itl is None else end_to_end_time(first["ttft_s"], itl, work.output)
+    last = decode(B, work.prompt + steps)
+    held = figures(case, last, case.ledger(last), tokens=B)
+    fullest = max((first, held), key=lambda row: row["memory_bytes"])
+    known = None not in (first["floor_s"], further["floor_s"])
+    limit = case.limit[0]
+    row = first | {k: fullest[k] for k in held if k.endswith("_bytes")}
+    for key in ("bytes", "flops", "computing_s", "moving_s"):
+        row[key] = first[key] + further[key]
+    return row | {
+        "context_tokens": work.prompt + steps,
+        "output_tokens": work.output,
+        "fits": fullest["memory_bytes"] <= limit,
+        "itl_s": itl,
+        "e2e_s": e2e,
+        "time_s": e2e,
+        "bound_s": e2e,
+        "floor_s": first["floor_s"] + further["floor_s"] if known else None,
+        "tokens_per_s": throughput(B * work.output, e2e),
+        "bound_tokens_per_s": throughput(B * work.output, e2e),
+        "intensity_flops_per_byte": row["flops"] / row["bytes"],
+        "regime": regime(row["computing_s"], row["moving_s"]),
+    }
+
+
+def sweep_requests(
+    case: Case, phase: str, batches: Sequence[int], works: Sequence[Work]
+) -> dict[str, Any]:
+    """Answer prefills or whole requests for every batch and piece of work."""
+    if case.lecture:
+        what = "the lecture's accounting is of decode steps"
+        raise RooflmError(what, f"--phase {phase}", "Leave out --accounting lecture.")
+    check_size(len(batches) * len(works))
+    answer_row = prefill_row if phase == "prefill" else request_row
+    rows = [answer_row(case, B, work) for work in works for B in batches]
+    return frame(case, phase, rows, [r["context_tokens"] for r in rows])
