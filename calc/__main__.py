@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 
@@ -26,10 +27,10 @@ def _run() -> int:
         # The reader has what it wanted. What Python flushes at exit must not fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as e:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _last_line(f"cannot write the output: {(e.strerror or str(e)).lower()}.", 2, e)
-    except (Exception, RecursionError) as e:
+    except Exception as e:
+        if isinstance(e, OSError) and e.errno == errno.ENOSPC:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return _last_line(f"cannot write the output: {str(e.strerror).lower()}.", 2, e)
         text = f"{type(e).__name__}: {e}".splitlines()[0][:200]
         return _last_line(
             f"this is a defect of rooflm: {text}. Please report it; --debug shows where.", 70, e

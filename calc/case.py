@@ -11,7 +11,7 @@ from .hardware import Machine, capacity, rates
 from .memory import activations_bytes, largest, weights_bytes
 from .model import Model, cache_elements, ledger
 from .passes import BF16, Operator, Precision, Segment, decode
-from .readings import Q, is_array, total
+from .readings import Q, is_array, is_zero, total
 from .timing import (
     Rates,
     TimeModel,
@@ -44,6 +44,9 @@ class Case:
         if self.lecture and self.time_model != "bandwidth":
             what = f"the lecture's accounting has no time model '{self.time_model}'"
             raise RooflmError(what, "--time-model", "Leave out one of the two options.")
+        if self.lecture and not is_zero(self.reserve_bytes):
+            what = "the lecture's accounting has no reserve"
+            raise RooflmError(what, "--reserve", "Leave out one of the two options.")
 
     @property
     def lecture(self) -> bool:

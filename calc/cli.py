@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from .errors import Exit, RooflmError, nearest
+from .errors import Exit, RooflmError, nearest, printable
 from .output import OutputFormat, Page, Table, format_of, render, terminal_width, write
 from .units import parse_counts, parse_size, show_gb, show_number
 
@@ -40,7 +40,10 @@ Weights = Annotated[
 ]
 Cache = Annotated[str, typer.Option("--kv", metavar="FORMAT", help="Number format of the cache.")]
 Set = Annotated[
-    list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change a dimension: K=8.")
+    list[str],
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Change a dimension or a trait: K=8, tied=true."
+    ),
 ]
 AccountingName = Annotated[
     str, typer.Option("--accounting", help="full, or lecture: as CS336 lecture 10 counts.")
@@ -102,7 +105,7 @@ def _printing(format: str, output: str, quiet: bool) -> Printing:
 def _choice(value: str, known: tuple[str, ...], option: str) -> None:
     if value not in known:
         fix = nearest(value, known) or f"Known: {', '.join(known)}."
-        raise RooflmError(f"unknown value '{value[:40]}'", option, fix)
+        raise RooflmError(f"unknown value '{printable(value, 40)}'", option, fix)
 
 
 def _emit(answer: dict[str, Any], page: Page, how: Printing) -> None:
@@ -161,7 +164,7 @@ def models(
     ]  # fmt: skip
     heads = ("model", "Hugging Face", "parameters [1e9]", "bf16 weights [GB]",
              "cache per token [kB]", "longest context")  # fmt: skip
-    _emit(answer, Page([Table(heads, rows, left=2)]), _printing(format, output, quiet))
+    _emit(answer, Page([Table(heads, rows, keys=2)]), _printing(format, output, quiet))
 
 
 @app.command()
@@ -182,7 +185,8 @@ def hardware(
             (f["key"], _figure(f["value"]), f["note"] or "", f["date"] or "", f["url"] or "")
             for f in rows[0]["figures"]
         ]
-        table = Table(("figure", "value", "note", "date", "source"), figures, rows[0]["full_name"])
+        heads = ("figure", "value", "note", "date", "source")
+        table = Table(heads, figures, rows[0]["full_name"], words=heads[2:])
         page = Page([table], rows[0]["notes"])
     else:
         heads = ("hardware", "kind", "label [GB]", "driver [GB]", "bandwidth [TB/s]",
@@ -196,7 +200,7 @@ def hardware(
         ]  # fmt: skip
         notes = ("dense rates, no sparsity; - is not known or not there; "
                  "`rooflm hardware NAME` gives sources",)  # fmt: skip
-        page = Page([Table(heads, cells, left=2)], notes)
+        page = Page([Table(heads, cells, keys=2)], notes)
     _emit(answer, page, _printing(format, output, quiet))
 
 
@@ -264,6 +268,10 @@ def fit(
         from .listing import all_machines
 
         answer["ways"] = ways(case, batches[0], contexts[0], all_machines())
+        if not answer["ways"]:
+            answer["assumptions"].insert(
+                0, "no smaller batch or context fits, nor any other device"
+            )
     heads = ("batch", "context", "weights [GB]", "cache [GB]", "activations [GB]", "reserve [GB]",
              "memory [GB]", "margin [GB]", "fits", "sequences that fit")  # fmt: skip
     rows = [
@@ -275,7 +283,7 @@ def fit(
     ]  # fmt: skip
     notes = [_way(w) for w in answer.get("ways", ())] + answer["assumptions"]
     title = f"{answer['model']} on {answer['hardware']}"
-    _emit(answer, Page([Table(heads, rows, title, left=2)], notes), how)
+    _emit(answer, Page([Table(heads, rows, title, keys=2)], notes), how)
     return Exit.DONE if answer["fits"] else Exit.NO
 
 
@@ -311,7 +319,7 @@ def sweep(
         for r in answer["rows"]
     ]  # fmt: skip
     title = f"{answer['model']} on {answer['hardware']}, {answer['rows'][0]['basis']}"
-    page = Page([Table(heads, rows, title, left=2)], answer["assumptions"])
+    page = Page([Table(heads, rows, title, keys=2)], answer["assumptions"])
     _emit(answer, page, how)
 
 
@@ -338,7 +346,7 @@ def _cell(value: float | None, unit: float) -> str:
 
 
 def _figure(value: float) -> str:
-    return f"{value:,}" if value < 1e12 else f"{value:.5g}"
+    return f"{value:,.15g}" if value < 1e12 else f"{value:.6g}"
 
 
 def main() -> int:
@@ -353,8 +361,11 @@ def main() -> int:
         return _fail(str(e), e.code)
     except typer.TyperException as e:
         return _usage(e)
-    except typer.Abort:
-        return Exit.INTERRUPTED
+    except SystemExit as e:
+        # typer turns a closed pipe into exit 1, which here means that the answer is no.
+        if isinstance(e.__context__, BrokenPipeError):
+            raise BrokenPipeError from None
+        raise
 
 
 def _usage(e: Any) -> int:
@@ -363,7 +374,7 @@ def _usage(e: Any) -> int:
     if getattr(e, "exit_code", 2) != Exit.USAGE or type(e).__name__ == "NoArgsIsHelpError":
         sys.stderr.write(message + "\n")
         return Exit.USAGE
-    message = " ".join(message.split())
+    message = printable(" ".join(message.split()))
     return _fail(message + ("" if message[-1] in ".?!)" else "."), Exit.USAGE)
 
 

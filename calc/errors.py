@@ -32,7 +32,13 @@ class RooflmError(Exception):
     def __init__(self, what: str, where: str = "", fix: str = "", code: Exit = Exit.USAGE) -> None:
         self.what, self.where, self.fix, self.code = what, where, fix, code
         text = what + (f" ({where})" if where else "") + "."
-        super().__init__(f"{text} {fix}" if fix else text)
+        super().__init__(printable(f"{text} {fix}" if fix else text))
+
+
+def printable(text: str, most: int = 600) -> str:
+    """Cut a text and replace what a terminal would obey or a log would break on."""
+    shown = "".join(c if c.isprintable() else "?" for c in text[: most + 1])
+    return shown if len(shown) <= most else shown[:most] + "..."
 
 
 def nearest(name: str, known: Iterable[str], most: int = 3) -> str:

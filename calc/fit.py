@@ -75,7 +75,8 @@ def ways(case: Case, B: int, S: int, machines: Sequence[Machine]) -> list[dict[s
     """List the cheapest changes that make B sequences of S tokens fit.
 
     Fewer sequences, a shorter context, or another chip, cheapest by its dated price; chips
-    without a price come last, smallest first. Chips without a capacity of their own are left out.
+    without a price come last, smallest first. Chips without a capacity of their own are left out,
+    and all chips where the capacity was given.
     """
     found: list[dict[str, Any]] = []
     most = max_sequences(case, S)
@@ -84,6 +85,8 @@ def ways(case: Case, B: int, S: int, machines: Sequence[Machine]) -> list[dict[s
     longest = max_context_tokens(case, B)
     if 0 < longest < S:
         found.append({"option": "--context", "value": str(longest)})
+    if case.capacity_bytes is not None:
+        return found
     held = memory_bytes(case, B, S)
     chips: list[tuple[float, int, Machine]] = []
     for machine in machines:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .errors import RooflmError
+from .passes import FORMATS
 from .timing import Rates
 
 
@@ -37,10 +38,10 @@ def bound_flops(machine: Machine, compute: str) -> float:
     peaks = [m[compute] for m in (machine.flops, machine.best_flops) if compute in m]
     if peaks:
         return max(peaks)
-    known = [f for f in machine.flops if f in ("fp32", "bf16", "fp16")]
-    if known:
+    known = [f for f in machine.flops if f in FORMATS]
+    if known or machine.flops:
         what = f"{machine.name} has no {compute} rate"
-        fix = f"Choose --weights {' or '.join(known)}, or --time-model bandwidth."
+        fix = f"Choose --weights {' or '.join(known)}, or --time-model bandwidth." if known else ""
     else:
         what = f"no compute rate of {machine.name} is known, so compute time cannot be bounded"
         fix = "Use --time-model bandwidth, which counts memory traffic alone."
@@ -67,6 +68,7 @@ def capacity(machine: Machine, nominal: bool = False) -> tuple[int, str]:
     """Capacity that decides what fits [B], and which figure it is: "driver", "nominal".
 
     The driver's figure decides where it is known. `nominal=True` is the lecture's convention.
+    Raises `RooflmError` where the machine has no such figure.
     """
     if not nominal and machine.driver_bytes is not None:
         return machine.driver_bytes, "driver"

@@ -14,6 +14,7 @@ from .presets import (
     MODELS_FILE,
     build_machine,
     build_model,
+    figure_value,
     load_all,
     preset_names,
     preset_text,
@@ -71,7 +72,7 @@ def list_hardware(word: str = "") -> dict[str, Any]:
                 "bandwidth_bytes_per_s": machine.bandwidth_bytes_per_s,
                 "bf16_flops_per_s": machine.flops.get("bf16"),
                 "fp8_flops_per_s": machine.flops.get("fp8"),
-                "power_w": _value(entry.get("power_w")),
+                "power_w": figure_value(entry.get("power_w")),
                 "price_usd_per_hour": machine.price_usd_per_hour,
                 "figures": figures(entry, sources),
                 "notes": entry.get("notes", []),
@@ -109,10 +110,6 @@ def _walk(entry: dict[str, Any], prefix: str = "") -> list[tuple[str, dict[str, 
         elif isinstance(value, int | float) and not isinstance(value, bool):
             found.append((prefix + key, {"value": value}))
     return found
-
-
-def _value(figure: Any) -> Any:
-    return figure["value"] if is_map(figure) else figure
 
 
 def _holds(word: str, text: str) -> bool:

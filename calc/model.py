@@ -149,12 +149,14 @@ def _operators(
     E = D if model.embedding_width is None else model.embedding_width
     b_w, b_x = precision.weights.bytes, precision.activations.bytes
     rows = total(s.rows for s in segments)
-    head_rows = total(s.sequences * s.head_rows for s in segments)
+    head_rows = total(s.sequences * s.head_rows for s in segments if not is_zero(s.head_rows))
     norm_bytes = b_w * NORM_WEIGHTS[model.norm] * D
 
     gathered = embedding_read_bytes(rows, V, E, b_w)
     if not is_zero(model.positions):
-        gathered = gathered + embedding_read_bytes(rows, model.positions, D, b_w)
+        # Equal sequences stand at equal positions: their rows are the same.
+        places = total(s.new for s in segments)
+        gathered = gathered + embedding_read_bytes(places, model.positions, D, b_w)
     yield Operator(
         name="embedding",
         part="embedding",

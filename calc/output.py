@@ -16,6 +16,8 @@ OutputFormat = Literal["table", "json", "csv", "md"]
 
 WIDE = 10_000
 """Columns of a table that no terminal cuts: pipes and files."""
+MOST_TABLE_ROWS = 5000
+"""Rows of a table for people; programs take CSV or JSON."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +27,14 @@ class Table:
     heads: Sequence[str]
     rows: Sequence[Sequence[str]]
     title: str = ""
-    left: int = 1
-    """Leading columns that are words, and that are repeated where a table is split."""
+    keys: int = 1
+    """Leading columns that are repeated where a table is split."""
+    words: Sequence[str] = ()
+    """Heads of further columns that hold words and stand at the left."""
+
+    def is_words(self, column: int) -> bool:
+        """Tell whether a column stands at the left."""
+        return column < self.keys or self.heads[column] in self.words
 
 
 @dataclass(frozen=True)
@@ -102,7 +110,7 @@ def to_markdown(table: Table) -> str:
     def line(cells: Iterable[str]) -> str:
         return "| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |"
 
-    rule = [":--" if i < table.left else "--:" for i in range(len(table.heads))]
+    rule = [":--" if table.is_words(i) else "--:" for i in range(len(table.heads))]
     title = [f"**{table.title}**", ""] if table.title else []
     return "\n".join([*title, line(table.heads), line(rule), *map(line, table.rows)])
 
@@ -119,6 +127,9 @@ def to_text(table: Table, width: int) -> str:
     from rich.console import Console
     from rich.table import Table as RichTable
 
+    if len(table.rows) > MOST_TABLE_ROWS:
+        what = f"{len(table.rows):,} rows are more than the {MOST_TABLE_ROWS:,} of a table"
+        raise RooflmError(what, "--format", "Take --format csv or json.")
     widths = [
         max(len(head), *(len(row[i]) for row in table.rows)) if table.rows else len(head)
         for i, head in enumerate(table.heads)
@@ -126,19 +137,30 @@ def to_text(table: Table, width: int) -> str:
     text = io.StringIO()
     # Wide enough that rich never cuts: what fits is decided here.
     console = Console(file=text, width=max(WIDE, sum(widths) + 3 * len(widths)), color_system=None)
-    for part in _split(widths, table.left, width):
+    parts = _split(widths, table.keys, width)
+    for part in parts:
         drawn = RichTable(
             header_style="",
-            box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False,
+            box=box.SIMPLE_HEAD if _prints("─") else box.ASCII2, pad_edge=False, show_edge=False,
         )  # fmt: skip
         for i in part:
-            justify = "left" if i < table.left else "right"
+            justify = "left" if table.is_words(i) else "right"
             drawn.add_column(_plain(table.heads[i]), justify=justify, no_wrap=True)
         for row in table.rows:
             drawn.add_row(*(_plain(row[i]) for i in part))
         console.print(drawn, markup=False, highlight=False)
+        if part is not parts[-1]:
+            console.print()
     lines = [table.title] if table.title else []
     return "\n".join([*lines, *(line.rstrip() for line in text.getvalue().splitlines())]) + "\n"
+
+
+def _prints(character: str) -> bool:
+    try:
+        character.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _plain(text: str) -> Any:
@@ -148,8 +170,8 @@ def _plain(text: str) -> Any:
     return Text(text)
 
 
-def _split(widths: Sequence[int], left: int, width: int) -> list[list[int]]:
-    keys = list(range(min(left, len(widths))))
+def _split(widths: Sequence[int], leading: int, width: int) -> list[list[int]]:
+    keys = list(range(min(leading, len(widths))))
     parts: list[list[int]] = []
     part = list(keys)
     for i in range(len(keys), len(widths)):
@@ -168,7 +190,7 @@ def format_of(path: str | None) -> OutputFormat:
 
 def terminal_width() -> int:
     """Columns of the terminal; without end where stdout is a pipe or a file."""
-    if not sys.stdout.isatty():
+    if sys.stdout is None or not sys.stdout.isatty():  # pyright: ignore[reportUnnecessaryComparison]
         return WIDE
     import shutil
 
@@ -178,28 +200,41 @@ def terminal_width() -> int:
 def write(text: str, path: str | None) -> None:
     """Write to stdout or to a file; a file is there whole or not at all."""
     if path is None or path == "-":
+        # Where nothing is open there is nowhere to write; where the reader has gone away, `main`
+        # of __main__ knows what to do.
+        if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]
+            raise RooflmError("cannot write the output: stdout is closed")
         sys.stdout.write(text)
         sys.stdout.flush()
         return
+    write_file(text.encode(), path, "--output")
+
+
+def write_file(content: bytes, path: str, option: str) -> None:
+    """Write a file whole or not at all; devices and pipes are written to as they are."""
     try:
-        _write_file(text, Path(os.path.realpath(path)))
+        target = Path(path)
+        if target.exists() and not target.is_file():
+            with target.open("wb") as file:
+                file.write(content)
+        else:
+            _replace(content, Path(os.path.realpath(path)))
+    except BrokenPipeError:
+        raise
     except (OSError, ValueError) as e:
         reason = (getattr(e, "strerror", None) or str(e)).lower()
-        raise RooflmError(f"cannot write the output: {reason}", f"--output {path}") from None
+        raise RooflmError(f"cannot write the output: {reason}", f"{option} {path}") from None
 
 
-def _write_file(text: str, path: Path) -> None:
-    if path.exists() and not path.is_file():
-        # A device or a pipe is written to, not replaced; a folder says so itself.
-        with path.open("w", encoding="utf-8") as file:
-            file.write(text)
-        return
+def _replace(content: bytes, path: Path) -> None:
     import tempfile
 
+    if path.exists() and not os.access(path, os.W_OK):
+        raise PermissionError(13, "the file is read-only")
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
         mode = path.stat().st_mode if path.exists() else 0o666 & ~_umask()
         os.chmod(name, mode)
         os.replace(name, path)

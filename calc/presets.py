@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .attention import Attention
-from .errors import RooflmError, nearest
+from .errors import RooflmError, nearest, printable
 from .hardware import Machine
 from .mlp import MLP
 from .model import Group, Model
@@ -76,12 +77,19 @@ def _is_file_name(text: str) -> bool:
     if stem.endswith((".yaml", ".yml", ".json", ".gguf", "/")) or stem.startswith((".", "/", "~")):
         return True
     # org/name is a Hugging Face name unless such a file is there.
-    return ("/" in stem or "\\" in stem) and Path(text.partition("#")[0]).exists()
+    return ("/" in stem or "\\" in stem) and _is_file(text)
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def _from_file(text: str, what: str, fields: Mapping[str, Any]) -> tuple[str, Block]:
-    stem, _, entry = text.partition("#")
-    path = Path(stem).expanduser()
+    stem, _, entry = (text, "", "") if _is_file(text) else text.partition("#")
+    path = Path(os.path.expanduser(stem))
     if path.suffix.lower() in (".json", ".gguf"):
         fix = f"Write its dimensions as a YAML entry like those of {MODELS_FILE.name}."
         raise RooflmError(f"{path.suffix} files are not read", stem, fix)
@@ -90,7 +98,7 @@ def _from_file(text: str, what: str, fields: Mapping[str, Any]) -> tuple[str, Bl
     if not is_map(whole.value):
         raise RooflmError(f"the file holds no {what} entries (NAME: {{...}})", whole.where())
     names = [k for k in whole.value if k not in NOT_ENTRIES]
-    if names and all(k in fields for k in names):
+    if any(k in fields or k in DIMENSIONS for k in names):
         fix = f"Put a line `my-{what}:` above them and indent them."
         raise RooflmError("the keys of an entry stand at the top of the file", whole.where(), fix)
     if not names:
@@ -103,8 +111,7 @@ def _from_file(text: str, what: str, fields: Mapping[str, Any]) -> tuple[str, Bl
     if entry not in names:
         fix = nearest(entry, names) or f"It has {', '.join(names[:8])}."
         raise RooflmError(f"no entry '{entry}'", stem, fix)
-    inner = {k[1:]: place for k, place in whole.places.items() if k[:1] == (entry,)}
-    return entry, Block(whole.value[entry], inner, stem)
+    return entry, whole.under(entry)
 
 
 def _resolve(text: str, whole: str, names: list[str], what: str) -> str:
@@ -123,8 +130,7 @@ def _resolve(text: str, whole: str, names: list[str], what: str) -> str:
     words = [w for w in re.split(r"[^a-z0-9.]+", text.lower()) if w]
     alike = same or [n for n, known in aliases.items() if words and _holds(words, known)]
     where = "MODEL" if what == "model" else "--on"
-    shown = text if len(text) <= 60 else text[:60] + "..."
-    shown = "".join(c if c.isprintable() else "?" for c in shown)
+    shown = printable(text, 60)
     if alike:
         more = f" and {len(alike) - 8} more" if len(alike) > 8 else ""
         fix = f"It may be {', '.join(alike[:8])}{more}: name one."
@@ -164,13 +170,13 @@ def _change(block: Block, key: str, text: str) -> None:
     fields = DIMENSIONS | settable
     if key not in fields:
         fix = nearest(key, fields) or f"Known: {', '.join(fields)}."
-        raise RooflmError(f"unknown dimension '{key[:40]}'", "--set", fix)
+        raise RooflmError(f"unknown key '{printable(key, 40)}'", "--set", fix)
     check(block, MODEL, "the entry")
     spec, where = fields[key], f"--set {key}"
     value: Any = text
     match spec.kind:
         case "count":
-            value = 0 if spec.zero and text == "0" else parse_count(text, where)
+            value = 0 if spec.zero and not text.strip("0") else parse_count(text, where)
         case "flag":
             if text.lower() not in ("true", "false"):
                 raise RooflmError(f"{key} is true or false, not '{text[:40]}'", where)
@@ -241,28 +247,22 @@ def _divisors(n: int) -> str:
 def build_machine(name: str, block: Block) -> Machine:
     """Check an entry and make the Machine that it describes."""
     entry = check(block, HARDWARE, name)
-    label, price = _figure(entry.get("label_gb")), entry.get("price_usd_per_hour")
-    driver = _figure(entry.get("driver_bytes"))
+    label, price = figure_value(entry.get("label_gb")), entry.get("price_usd_per_hour")
+    driver = figure_value(entry.get("driver_bytes"))
     return Machine(
         name=name,
         full_name=entry["name"],
         kind=entry["kind"],
-        bandwidth_bytes_per_s=entry_figure(entry, "bandwidth_bytes_per_s"),
+        bandwidth_bytes_per_s=float(figure_value(entry["bandwidth_bytes_per_s"])),
         label_bytes=None if label is None else round(label * 1e9),
         driver_bytes=None if driver is None else round(driver),
-        flops={k: float(_figure(v) or 0) for k, v in entry.get("flops", {}).items()},
-        best_flops={k: float(_figure(v) or 0) for k, v in entry.get("best_flops", {}).items()},
-        price_usd_per_hour=_figure(price),
+        flops={k: float(figure_value(v)) for k, v in entry.get("flops", {}).items()},
+        best_flops={k: float(figure_value(v)) for k, v in entry.get("best_flops", {}).items()},
+        price_usd_per_hour=figure_value(price),
         price_date=str(price.get("date", "")) if is_map(price) else "",
     )
 
 
-def entry_figure(entry: Mapping[str, Any], key: str) -> float:
-    """Take a figure that must be there."""
-    value = _figure(entry[key])
-    assert value is not None
-    return float(value)
-
-
-def _figure(figure: Any) -> float | None:
+def figure_value(figure: Any) -> Any:
+    """Take the number of a figure, written plainly or with its source; None stays None."""
     return figure["value"] if is_map(figure) else figure

@@ -89,7 +89,7 @@ def ceil(a: Q) -> Q:
 
 def is_zero(a: Q) -> bool:
     """Tell whether a value is the number 0: a term that is not there, in any reading."""
-    return isinstance(a, int) and a == 0
+    return a == 0 if isinstance(a, int) else getattr(a, "is_zero", None) is True
 
 
 def half(a: Q) -> Q:

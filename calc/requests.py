@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from .case import Case, figures, limits, regime
 from .errors import RooflmError
@@ -95,6 +95,7 @@ class Work:
     chunk: int | None = None
     """Tokens of a prefill pass; all at once if None."""
     block: int = BLOCK_TOKENS
+    phase: Literal["prefill", "request"] = "request"
 
     @property
     def reused(self) -> int:
@@ -222,14 +223,17 @@ def request_row(case: Case, B: int, work: Work) -> dict[str, Any]:
     }
 
 
-def sweep_requests(
-    case: Case, phase: str, batches: Sequence[int], works: Sequence[Work]
-) -> dict[str, Any]:
+def sweep_requests(case: Case, batches: Sequence[int], works: Sequence[Work]) -> dict[str, Any]:
     """Answer prefills or whole requests for every batch and piece of work."""
+    phase = works[0].phase
     if case.lecture:
         what = "the lecture's accounting is of decode steps"
         raise RooflmError(what, f"--phase {phase}", "Leave out --accounting lecture.")
     check_size(len(batches) * len(works))
     answer_row = prefill_row if phase == "prefill" else request_row
-    rows = [answer_row(case, B, work) for work in works for B in batches]
+    rows = [_told(answer_row(case, B, work)) for work in works for B in batches]
     return frame(case, phase, rows, [r["context_tokens"] for r in rows])
+
+
+def _told(row: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in row.items() if k not in ("computing_s", "moving_s")}

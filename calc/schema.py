@@ -27,6 +27,7 @@ class Field:
 
 
 LARGEST_DIMENSION = 10**9
+SMALLEST_FIGURE, LARGEST_FIGURE = 1e-3, 1e24
 FORMAT_NAMES = ("fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4", "int4")
 
 DIMENSIONS: dict[str, Field] = {
@@ -160,8 +161,9 @@ def _check_figure(block: Block, key: Key, name: str) -> None:
             raise RooflmError(f"{name} lacks 'value'", block.where(key))
         key, value = (*key, "value"), _at(block, (*key, "value"))
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not 0 < value < 1e30:
-        raise RooflmError(f"{name} must be a positive number, not {_say(value)}", block.where(key))
+    if not number or not SMALLEST_FIGURE <= value <= LARGEST_FIGURE:
+        limits = f"between {SMALLEST_FIGURE:g} and {LARGEST_FIGURE:g}"
+        raise RooflmError(f"{name} must be a number {limits}, not {_say(value)}", block.where(key))
 
 
 def _at(block: Block, key: Key) -> Any:
@@ -174,5 +176,7 @@ def _at(block: Block, key: Key) -> Any:
 def _say(value: Any) -> str:
     if value is None:
         return "nothing"
+    if is_list(value):
+        value = ", ".join(map(str, value))
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return f"'{text[:40]}'" if not isinstance(value, int | float) else text[:40]

@@ -124,6 +124,14 @@ PHASES = {
 }
 
 
+TIME_MODEL_SAYS = {
+    "bandwidth": "memory traffic alone; below the floor where compute limits",
+    "overlap": "the floor, all compute and traffic overlapped: no kernel launches, no inefficiency",
+    "operator": "a bound, no kernel launches, no inefficiency; real steps take longer",
+    "serial": "the upper end of perfect efficiency, nothing overlapped; not a bound",
+}
+
+
 def assumptions(
     case: Case, phase: str = "decode", contexts: Sequence[int] = (), timed: bool = True
 ) -> list[str]:
@@ -142,15 +150,12 @@ def assumptions(
     if timed and not case.lecture:
         compute, peak = formats.weights.compute, case.rates.flops_per_s
         if peak is None or case.time_model == "bandwidth":
-            speed = f"{bandwidth} (compute is not counted)"
+            speed = bandwidth
         else:
             above = peak > machine.flops.get(compute, 0)
             kind = "measured, above the datasheet" if above else "dense"
             speed = f"{bandwidth} and {show_number(peak / 1e12)} TFLOP/s {compute} ({kind})"
-        said.append(
-            f"bound, time model {case.time_model}, at {speed}: no kernel launches, no "
-            "inefficiency; real steps take longer"
-        )
+        said.append(f"time model {case.time_model} at {speed}: {TIME_MODEL_SAYS[case.time_model]}")
     if not case.lecture:
         reserve = case.reserve_bytes
         said.append(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from fractions import Fraction
 
-from .errors import RooflmError
+from .errors import RooflmError, printable
 
 MULTIPLES = {
     "": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12,
@@ -30,10 +31,10 @@ def parse_count(text: str, option: str) -> int:
         raise RooflmError(
             f"'{_short(text)}' is not a positive whole number", option, "Write 64, 4k or 128Ki."
         )
-    value = _exact(match[1]) * MULTIPLES[match[2] or ""]
+    value = _exact(match[1], match[2])
     if value > LARGEST:
         raise RooflmError(f"{_short(text)} is above {LARGEST:.0e}", option, "Is it a slip?")
-    if isinstance(value, float) and not value.is_integer():
+    if value.denominator != 1:
         raise RooflmError(f"'{_short(text)}' is not a whole number", option)
     if value < 1:
         raise RooflmError(f"{_short(text)} is below 1", option)
@@ -83,20 +84,22 @@ def parse_size(text: str, option: str) -> int:
     if match[2] and not match[3]:
         fix = f"Write {match[1]}{match[2]}B."
         raise RooflmError(f"'{_short(text)}' has no unit", option, fix)
-    value = _exact(match[1]) * MULTIPLES[match[2] or ""]
+    value = _exact(match[1], match[2])
     if value > 10**18:
         raise RooflmError(f"{_short(text)} is above 1e18 bytes", option, "Is it a slip?")
     return round(value)
 
 
-def _exact(digits: str) -> int | float:
-    # Python refuses to read very long integers; as a float they are merely too large.
-    return int(digits) if digits.isdigit() and len(digits) < 40 else float(digits)
+def _exact(digits: str, multiple: str | None) -> Fraction:
+    # A fraction keeps 1.001k whole; a power of ten beyond all limits is not spelled out.
+    _, _, exponent = digits.lower().partition("e")
+    if len(digits) > 40 or int(exponent or 0) > 40:
+        return Fraction(10**41)
+    return Fraction(digits) * MULTIPLES[multiple or ""]
 
 
-def _short(text: str, most: int = 40) -> str:
-    printable = "".join(c if c.isprintable() else "?" for c in text)
-    return printable if len(printable) <= most else printable[:most] + "..."
+def _short(text: str) -> str:
+    return printable(text, 40)
 
 
 def show_number(value: float) -> str:
@@ -108,7 +111,7 @@ def show_number(value: float) -> str:
         return f"{value:,.0f}"
     if size >= 100:
         return f"{value:.1f}"
-    if size >= 1 or size == 0:
+    if size >= 0.995 or size == 0:
         return f"{value:.2f}"
     return f"{value:.3g}"
 
@@ -116,4 +119,4 @@ def show_number(value: float) -> str:
 def show_gb(value: float) -> str:
     """Show bytes in GB of 10**9 bytes: 26.87."""
     gb = value / 1e9
-    return f"{gb:,.2f}" if gb >= 0.1 or gb == 0 else f"{gb:.3g}"
+    return f"{gb:,.2f}" if abs(gb) >= 0.1 or gb == 0 else f"{gb:.3g}"

@@ -40,6 +40,11 @@ class Block:
     """Line and column of each key, by its path."""
     path: str
 
+    def under(self, name: str) -> Block:
+        """Take the part of a mapping that stands under a key."""
+        inner = {k[1:]: place for k, place in self.places.items() if k[:1] == (name,)}
+        return Block(self.value[name], inner, self.path)
+
     def where(self, key: Key = ()) -> str:
         """Name the place of a key: file:line:column."""
         while key not in self.places and key:
@@ -59,7 +64,7 @@ def read_text(path: Path) -> str:
         reason = (e.strerror or "cannot be read").lower()
         raise RooflmError(f"cannot read the file: {reason}", str(path)) from None
     except ValueError:
-        raise RooflmError("this is not a file name", repr(str(path))) from None
+        raise RooflmError("this is not a file name", str(path)) from None
     if len(raw) > LARGEST_FILE:
         size = f"{LARGEST_FILE // 2**20} MiB"
         raise RooflmError(f"the file is larger than {size}, which no preset file is", str(path))
@@ -105,8 +110,7 @@ def load_block(text: str, key: str, path: str) -> Block:
     whole = load(text[start:end], path, line - 1)
     if not is_map(whole.value) or key not in whole.value:
         raise RooflmError(f"the entry '{key}' cannot be read", f"{path}:{line}:1")
-    inner = {k[1:]: place for k, place in whole.places.items() if k[:1] == (key,)}
-    return Block(whole.value[key], inner, path)
+    return whole.under(key)
 
 
 def load(text: str, path: str, lines_before: int = 0) -> Block:

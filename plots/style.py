@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..calc.errors import RooflmError
+from ..calc.output import write_file
 
 BLUE, VERMILION, GREEN, GREY = "#0072b2", "#d55e00", "#009e73", "#6b6b6b"
 """Okabe and Ito's colours, told apart with any colour vision and in grey."""
@@ -33,8 +34,8 @@ def save(drawing: Any, path: str) -> None:
     """Write a figure; the suffix of the path says how."""
     if Path(path).suffix.lower() not in FILE_TYPES:
         raise RooflmError(f"a figure is {', '.join(FILE_TYPES)}", f"--plot {path}")
-    try:
-        drawing.savefig(path)
-    except OSError as e:
-        reason = (e.strerror or str(e)).lower()
-        raise RooflmError(f"cannot write the figure: {reason}", f"--plot {path}") from None
+    import io
+
+    image = io.BytesIO()
+    drawing.savefig(image, format=Path(path).suffix[1:].lower())
+    write_file(image.getvalue(), path, "--plot")

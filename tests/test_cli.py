@@ -291,7 +291,7 @@ REFUSED = [
     (("sweep", "--on", "h100-sxm"), "MODEL"),
     (("sweeep", "gpt2"), "sweep"),
     ((*SWEEP, "--batsh", "1"), "--batch"),
-    ((*SWEEP, "--set", "Q=8"), "unknown dimension 'Q'"),
+    ((*SWEEP, "--set", "Q=8"), "unknown key 'Q'"),
     ((*SWEEP, "--set", "postions=8"), "positions"),
     ((*SWEEP, "--set", "K"), "KEY=VALUE"),
     ((*SWEEP, "--set", "K=7"), "does not divide"),

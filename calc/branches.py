@@ -1,0 +1,78 @@
+"""Which arm of every max, min and rounding is active at a point, and how far that stays true."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .readings import Q
+from .symbols import Expr, number, sympy
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A formula without max and min, and the inequalities under which it is the right one."""
+
+    formula: Expr
+    conditions: tuple[Expr, ...]
+    """Expressions that are not negative where the branch is active."""
+
+
+def active(expression: Expr, values: Mapping[Any, Q]) -> Branch:
+    """Let a point choose the argument of every max and min of an expression.
+
+    What remains is short enough to solve and to differentiate exactly, in the range in which the
+    choices stay the same.
+    """
+    conditions: list[Expr] = []
+
+    def choose(node: Expr) -> Expr:
+        if not node.args:
+            return node
+        args = [choose(a) for a in node.args]
+        if isinstance(node, sympy.Max | sympy.Min):
+            sign = 1 if isinstance(node, sympy.Max) else -1
+            best = max(args, key=lambda a: sign * number(a, values))
+            conditions.extend(sign * (best - a) for a in args if a is not best)
+            return best
+        return node.func(*args)
+
+    return Branch(choose(sympy.sympify(expression)), tuple(conditions))
+
+
+def valid_range(branch: Branch, x: Expr, values: Mapping[Any, Q]) -> tuple[float, float]:
+    """Find the interval of one symbol around a point in which the branch stays active.
+
+    x: the symbol that varies; values: the point. Conditions are rational in every symbol, so that
+    their sign changes where their numerator has a root.
+    """
+    low, high = 0.0, float("inf")
+    here = float(values[x])
+    others = {s: sympy.nsimplify(v) for s, v in values.items() if s != x}
+    for condition in branch.conditions:
+        numerator = sympy.fraction(sympy.together(condition.xreplace(others)))[0]
+        if x not in numerator.free_symbols:
+            continue
+        for root in sympy.Poly(numerator, x).nroots():
+            if root.is_real:
+                if float(root) <= here:
+                    low = max(low, float(root))
+                else:
+                    high = min(high, float(root))
+    return low, high
+
+
+def elasticities(expression: Expr, values: Mapping[Any, Q]) -> dict[str, float]:
+    """Per cent that a quantity changes for one per cent of each symbol, on the active branch.
+
+    Defined where no two arguments of a max are equal; at such a ridge the elasticity jumps and
+    the arm that is listed first is taken. Symbols that do not matter are left out.
+    """
+    formula = active(expression, values).formula
+    whole = number(formula, values)
+    found: dict[str, float] = {}
+    for symbol in sorted(formula.free_symbols, key=str):
+        slope = number(sympy.diff(formula, symbol), values)
+        found[symbol.name] = slope * float(values[symbol]) / whole
+    return found

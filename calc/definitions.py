@@ -1,0 +1,267 @@
+"""Every quantity that a table shows, defined in symbols by the function that computes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from .case import Case, memory
+from .matmul import intensity, ridge
+from .memory import activations_bytes
+from .model import cache_elements, parameters
+from .passes import FORMATS, Operator, Segment, decode, prefill
+from .readings import Q, is_zero, total
+from .requests import Work, chunk_count, end_to_end_time, prefill_passes, reused_tokens
+from .roofline import operator_figures
+from .symbols import (
+    BATCH,
+    CAPACITY,
+    CONTEXT,
+    Expr,
+    Symbolic,
+    Values,
+    count,
+    letter,
+    sympy,
+)
+from .timing import bandwidth_time, compulsory_bytes, flops, step_time, throughput
+
+Definitions = dict[str, Expr]
+"""Named subtotals; an expression may use the names of others as symbols."""
+
+PROMPT, OUTPUT, CHUNK, PREFIX, NEW = map(count, ("P", "G", "c", "h", "T"))
+INDEX, LAST = sympy.Symbol("i", integer=True), count("m")
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a quantity is asked about."""
+
+    case: Case
+    batch: int
+    context: int
+    work: Work | None = None
+    """A prefill or a request instead of a decode step."""
+
+
+def point(question: Question) -> Values:
+    """Tell what the letters of the pass stand for."""
+    values: Values = {BATCH: question.batch, CONTEXT: question.context}
+    work = question.work
+    if work is not None:
+        chunk = work.chunk or work.prompt - work.reused
+        passes = chunk_count(work.prompt - work.reused, chunk)
+        values |= {
+            PROMPT: work.prompt,
+            OUTPUT: work.output,
+            PREFIX: work.reused,
+            CHUNK: chunk,
+            LAST: passes,
+            NEW: work.prompt - work.reused - (passes - 1) * chunk,
+            count("matched"): work.prefix,
+            count("block"): work.block,
+        }
+    return values
+
+
+def compose(expression: Expr, known: Definitions) -> Expr:
+    """Put the definitions in place of the names that an expression uses."""
+    while names := [s for s in expression.free_symbols if s.name in known]:
+        expression = expression.subs({s: known[s.name] for s in names})
+    return expression
+
+
+def definitions(question: Question, symbolic: Symbolic) -> Definitions:
+    """Define every quantity that a table shows, each from the function that computes it."""
+    case = symbolic.case
+    known = _model_definitions(case)
+    if question.work is None:
+        known |= _step_definitions(case)
+        known["context_tokens"] = CONTEXT
+    else:
+        known |= _request_definitions(question, case)
+    known |= {
+        "batch": BATCH,
+        "capacity_bytes": CAPACITY,
+        "margin_bytes": letter("capacity_bytes") - letter("memory_bytes"),
+    }
+    return {name: sympy.sympify(expression) for name, expression in known.items()}
+
+
+def _model_definitions(case: Case) -> Definitions:
+    """Define parameters by part, weights and cache of a token."""
+    model, precision = case.model, case.precision
+    parts = {k: v for k, v in parameters(model).items() if not is_zero(v)}
+    counted = [k for k in parts if not (case.lecture and k in ("norms", "qk_norm"))]
+    gathered = [k for k in counted if k == "positions" or (k == "embedding" and not model.tied)]
+    total_ = letter("total")
+    zero = sympy.Integer(0)
+    return {
+        **{f"{k}_parameters": v for k, v in parts.items()},
+        "total": _sum(f"{k}_parameters" for k in counted),
+        "active": total_,
+        "streamed": total_ - sum(letter(f"{k}_parameters") for k in gathered),
+        **{k: letter(f"{k}_parameters") if k in parts else zero for k in (*parts, "head")},
+        "parameters": total_,
+        "elements_per_token": cache_elements(model, 1),
+        "growing_elements_per_token": letter("elements_per_token"),
+        "bytes_per_token": precision.cache.bytes * letter("elements_per_token"),
+        "state_elements_per_sequence": zero,
+        "state_bytes_per_sequence": zero,
+        "weights_bytes": precision.weights.bytes * total_,
+        **{f.name: f.bytes * total_ for f in FORMATS.values()},
+    }
+
+
+def _step_definitions(case: Case) -> Definitions:
+    """Define the columns of a decode step and of its roofline."""
+    segments = decode(BATCH, CONTEXT)
+    known = _memory(case, segments)
+    known |= _pass(case, segments)
+    time = "time_s" if case.lecture else "bound_s"
+    known["tokens_per_s"] = throughput(BATCH, letter("time_s"))
+    known["intensity_flops_per_byte"] = intensity(letter("flops"), letter("bytes"))
+    if not case.lecture:
+        known["time_s"] = letter(time)
+        known["bound_tokens_per_s"] = throughput(BATCH, letter(time))
+        known |= _operators(case, "", segments)
+        known |= _operators(case, "prefill.", prefill(BATCH, CONTEXT))
+        known["ridge_flops_per_byte"] = ridge(case.rates.flops_per_s, case.rates.bytes_per_s)
+        whole = activations_bytes(case.ledger(prefill(1, CONTEXT)))
+        known["prefill_activations_bytes"] = _tidy(whole)
+    return known
+
+
+def _memory(case: Case, segments: Sequence[Segment]) -> Definitions:
+    """Define what a pass needs in memory, kind by kind."""
+    kinds = memory(case, segments, case.ledger(segments))
+    known = {k: _tidy(v) for k, v in kinds.items() if k != "weights_bytes"}
+    known["memory_bytes"] = _sum(k for k, v in kinds.items() if not is_zero(v))
+    return known
+
+
+def _pass(case: Case, segments: Sequence[Segment], prefix: str = "") -> Definitions:
+    """Define traffic, work, time and floor of a pass, by operator class."""
+    pass_, rates = case.ledger(segments), case.rates
+    known = _by_part(pass_, f"{prefix}flops", flops)
+    if case.lecture:
+        known["bytes"] = letter("memory_bytes")
+        return known | {"time_s": bandwidth_time(letter("bytes"), rates.bytes_per_s)}
+    known |= _by_part(pass_, f"{prefix}bytes", compulsory_bytes)
+    for name, kind in (("weight_read", "weight_bytes"), ("cache_read", "read_bytes")):
+        moved = total(op.count * getattr(op, kind) for op in pass_)
+        known[f"{prefix}{name}_bytes"] = _tidy(moved)
+    # The pass as one operator: what the time models see that add up nothing.
+    work, moved = letter(f"{prefix}flops"), letter(f"{prefix}bytes")
+    one = [Operator("all", "all", 1, flops=work, weight_bytes=moved)]
+    known[f"{prefix}floor_s"] = step_time(one, rates, "overlap")
+    if case.time_model == "operator":
+        return known | _by_part(pass_, f"{prefix}bound_s", lambda ops: step_time(ops, rates))
+    return known | {f"{prefix}bound_s": step_time(one, rates, case.time_model)}
+
+
+def _by_part(pass_: Sequence[Operator], key: str, of: Callable[[list[Operator]], Q]) -> Definitions:
+    """Define a sum over operators as the sum of named subtotals, one an operator class."""
+    groups: dict[str, list[Operator]] = {}
+    for op in pass_:
+        groups.setdefault(op.part.replace(" ", "_"), []).append(op)
+    subtotals = {f"{part}_{key}": of(ops) for part, ops in groups.items()}
+    known = {name: _tidy(subtotal) for name, subtotal in subtotals.items() if not is_zero(subtotal)}
+    return {key: _sum(known), **known}
+
+
+def _operators(case: Case, prefix: str, segments: Sequence[Segment]) -> Definitions:
+    """Define the rows of the roofline: OPERATOR.FIGURE."""
+    return {
+        f"{prefix}{op.name.replace(' ', '_')}.{key}": _tidy(expression)
+        for op in case.ledger(segments)
+        for key, expression in operator_figures(op, case.rates).items()
+    }
+
+
+def _request_definitions(question: Question, case: Case) -> Definitions:
+    """Define the columns of a prefill or a request: sums over passes and over steps."""
+    work = question.work
+    assert work is not None
+    passes = prefill_passes(question.batch, work)
+    several = len(passes) > 1
+    inner = [Segment(BATCH, CHUNK, PREFIX + INDEX * CHUNK, head_rows=0)]
+    final = [Segment(BATCH, NEW, PROMPT - NEW, head_rows=1)]
+    steps = decode(BATCH, CONTEXT)
+    known = _pass(case, final, "last_pass_")
+    if several:
+        known |= _pass(case, inner, "pass_")
+    if work.output > 1:
+        known |= _pass(case, steps, "step_")
+
+    def prefills(key: str) -> Expr:
+        if not several:
+            return letter(f"last_pass_{key}")
+        return sympy.Sum(letter(f"pass_{key}"), (INDEX, 0, LAST - 2)) + letter(f"last_pass_{key}")
+
+    def further(key: str) -> Expr:
+        if work.output == 1:
+            return sympy.Integer(0)
+        return sympy.Sum(letter(f"step_{key}"), (CONTEXT, PROMPT + 1, PROMPT + OUTPUT - 1))
+
+    whole = work.phase == "request"
+    for key in ("bytes", "flops", "floor_s"):
+        known[key] = prefills(key) + (further(key) if whole else 0)
+    for key in ("weight_read_bytes", "cache_read_bytes"):
+        known[key] = prefills(key)
+    known["ttft_s"] = prefills("bound_s")
+    known["time_s"] = letter("ttft_s")
+    tokens = BATCH * (PROMPT - PREFIX)
+    if whole:
+        tokens = BATCH * OUTPUT
+        itl = letter("itl_s") if work.output > 1 else sympy.Integer(0)
+        if work.output > 1:
+            known["itl_s"] = further("bound_s") / (OUTPUT - 1)
+        known["e2e_s"] = end_to_end_time(letter("ttft_s"), itl, OUTPUT)
+        known["time_s"] = letter("e2e_s")
+    known["bound_s"] = letter("time_s")
+    known["tokens_per_s"] = known["bound_tokens_per_s"] = throughput(tokens, letter("time_s"))
+    known["intensity_flops_per_byte"] = intensity(letter("flops"), letter("bytes"))
+    known |= _memory(case, _fullest(question, inner, final))
+    return known | {
+        "context_tokens": PROMPT + (OUTPUT - 1 if whole else 0),
+        "prompt_tokens": PROMPT,
+        "output_tokens": OUTPUT,
+        "passes": chunk_count(PROMPT - PREFIX, CHUNK) if several else sympy.Integer(1),
+        "reused_tokens": reused_tokens(PROMPT, count("matched"), count("block")),
+    }
+
+
+def _fullest(question: Question, inner: list[Segment], final: list[Segment]) -> list[Segment]:
+    """Find the pass that takes the most memory, in symbols."""
+    work, case = question.work, question.case
+    assert work is not None
+    passes = [
+        (segments, inner if segments[0].head_rows == 0 else final)
+        for segments in prefill_passes(question.batch, work)
+    ]
+    if work.phase == "request":
+        last = work.prompt + work.output - 1
+        passes.append((decode(question.batch, last), decode(BATCH, PROMPT + OUTPUT - 1)))
+
+    def held(segments: list[Segment]) -> Q:
+        return total(memory(case, segments, case.ledger(segments)).values())
+
+    at = max(range(len(passes)), key=lambda i: held(passes[i][0]))
+    letters = passes[at][1]
+    if letters is inner:
+        # Inner passes differ by what is cached before; the fullest is the last of them.
+        return [replace(letters[0], cached=PREFIX + (LAST - 2) * CHUNK)]
+    return letters
+
+
+def _sum(names: Iterable[str]) -> Expr:
+    return sympy.Add(*(letter(name) for name in names))
+
+
+def _tidy(expression: Q) -> Expr:
+    """Factor a subtotal, and the arguments of its max and min, for the reader."""
+    expression = sympy.sympify(expression)
+    if not expression.has(sympy.Max, sympy.Min):
+        return sympy.factor(expression)
+    return expression.func(*(_tidy(a) for a in expression.args)) if expression.args else expression

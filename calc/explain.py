@@ -1,0 +1,144 @@
+"""The formula behind a number: symbols, subtotals by operator class, substitution, value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .definitions import Definitions, Question, compose, definitions, point
+from .errors import RooflmError, nearest
+from .passes import FORMATS
+from .sweep import assumptions
+from .symbols import UNITS, Expr, Values, latex, letter, number, symbolic_case, text
+
+
+def explain(question: Question, quantity: str) -> dict[str, Any]:
+    """Answer with the formula of a quantity, its subtotals, the substitution and the value."""
+    symbolic = symbolic_case(question.case)
+    values = symbolic.values | point(question)
+    known = definitions(question, symbolic)
+    name = resolve(quantity, known)
+    terms = [_term(inner, known, values) for inner in reachable(name, known)]
+    letters = {s for t in terms for s in known[t["name"]].free_symbols if s.name not in known}
+    phase = "decode" if question.work is None else question.work.phase
+    return {
+        "schema": "rooflm.explain/1",
+        "model": question.case.model.name,
+        "hardware": question.case.machine.name,
+        "quantity": name,
+        "formula": "\n".join(f"{t['name']} = {t['formula']}" for t in terms),
+        "latex": "\n".join(f"{latex(letter(t['name']))} = {t['latex']}" for t in terms),
+        "substitution": "\n".join(f"{t['name']} = {t['substitution']}" for t in terms),
+        "value": terms[0]["value"],
+        "unit": terms[0]["unit"],
+        "terms": terms,
+        "letters": {
+            s.name: {"value": values[s], "unit": UNITS.get(s.name, "1")}
+            for s in sorted(letters, key=str)
+            if s in values
+        },
+        "assumptions": assumptions(question.case, phase, [question.context]),
+        "omits": omits_of(name),
+        "source": source_of(name),
+    }
+
+
+def _term(name: str, known: Definitions, values: Values) -> dict[str, Any]:
+    """Describe one line of an explanation; a line inside a sum has no single value."""
+    expression = known[name]
+    inner = {
+        symbol: number(whole, values)
+        for symbol in expression.free_symbols
+        if symbol.name in known and (whole := compose(symbol, known)).free_symbols <= set(values)
+    }
+    whole = compose(expression, known)
+    bound = not whole.free_symbols <= set(values)
+    return {
+        "name": name,
+        "formula": text(expression),
+        "latex": latex(expression),
+        "substitution": text(expression, {**values, **inner}),
+        "value": None if bound else number(whole, values),
+        "unit": unit_of(name),
+    }
+
+
+def resolve(quantity: str, known: Mapping[str, Expr]) -> str:
+    """Find a quantity by its key, or by the last part of a dotted key."""
+    if quantity in known:
+        return quantity
+    short = quantity.rpartition(".")[2]
+    if short in known:
+        return short
+    fix = nearest(quantity, known) or f"Known: {', '.join(known)}."
+    raise RooflmError(f"no quantity '{quantity[:40]}'", "QUANTITY", fix)
+
+
+def reachable(name: str, known: Mapping[str, Expr]) -> list[str]:
+    """List a definition and all that it uses, each before its own parts."""
+    order: list[str] = []
+
+    def visit(inner: str) -> None:
+        if inner in order:
+            order.remove(inner)
+        order.append(inner)
+        for symbol in sorted(known[inner].free_symbols, key=lambda s: list(known).index(s.name)
+                             if s.name in known else -1):  # fmt: skip
+            if symbol.name in known:
+                visit(symbol.name)
+
+    visit(name)
+    return order
+
+
+def unit_of(name: str) -> str:
+    """Tell the unit of a quantity by the ending of its key."""
+    last = name.rpartition(".")[2]
+    for ending, unit in (
+        ("tokens_per_s", "tokens/s"), ("bytes_per_token", "B"), ("per_byte", "FLOP/B"),
+        ("elements_per_token", "elements"), ("elements_per_sequence", "elements"),
+        ("bytes_per_sequence", "B"), ("bytes", "B"), ("flops", "FLOP"), ("tokens", "tokens"),
+        ("_s", "s"), ("parameters", "parameters"),
+    ):  # fmt: skip
+        if last.endswith(ending):
+            return unit
+    if last in FORMATS:
+        return "B"
+    return "1" if last in ("batch", "passes") else "parameters"
+
+
+def omits_of(name: str) -> list[str]:
+    """Say what a quantity leaves out, and how much that is worth."""
+    last = name.rpartition(".")[2]
+    if last.endswith("_s"):
+        return [
+            "kernel launches and host gaps: microseconds for each of some ten kernels a layer",
+            "efficiencies below 1: large reads reach 0.8 to 0.95 of nominal bandwidth, matmuls 0.6 "
+            "to 0.9 of the dense peak",
+            "FLOPs of norms, rotary embedding, softmax and sampling: below 1 % of a layer",
+        ]
+    if last in ("memory_bytes", "margin_bytes", "activations_bytes"):
+        return ["context, graphs, workspaces and fragmentation: 0.3 to over 2 GB, as `--reserve`"]
+    if last.endswith("flops") or "flops_per_byte" in last:
+        return ["norms, rotary embedding, softmax, sampling: below 1 % of a layer at H >= 64"]
+    if unit_of(name) == "parameters" or last in ("total", "weights_bytes"):
+        return ["buffers that are not trained (rotary tables, masks), vocabulary padding"]
+    if "cache" in last or "token" in last:
+        return ["padding of the last cache block: 7.5 tokens a sequence on average at 16 a block"]
+    return []
+
+
+def source_of(name: str) -> str:
+    """Name where the formula comes from."""
+    last = name.rpartition(".")[2]
+    if unit_of(name) == "parameters" or last in FORMATS or last.startswith("weight"):
+        return (
+            "architecture as transformers builds it; counts equal instantiated models to the unit "
+            "(tests/golden/models.yaml)"
+        )
+    if last in ("ttft_s", "itl_s", "e2e_s") or "pass" in last or "reused" in last:
+        return "jax-ml/scaling-book, inference.md; chunks: arXiv 2401.09670; docs.vllm.ai"
+    return (
+        "Stanford CS336 lecture 10 (github.com/stanford-cs336/lectures, lecture_10.py); "
+        "jax-ml/scaling-book, roofline.md and inference.md"
+    )

@@ -1,0 +1,61 @@
+"""Each operator of a pass against the ridge of a machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .case import Case
+from .errors import RooflmError
+from .matmul import intensity, ridge
+from .passes import Operator, decode, prefill
+from .readings import Q
+from .sweep import assumptions
+from .timing import Rates, bandwidth_time, compute_time, operator_time
+
+
+def operator_figures(op: Operator, rates: Rates) -> dict[str, Q]:
+    """Figures of all runs of an operator, in any reading.
+
+    bytes and intensity are the operator's, unfused activations included; the bound uses what no
+    fusion avoids, so that rows add up to the step.
+    """
+    work, moved = op.count * op.flops, op.count * op.operator_bytes
+    return {
+        "flops": work,
+        "bytes": moved,
+        "intensity_flops_per_byte": intensity(work, moved),
+        "bound_s": op.count * operator_time(op, rates),
+    }
+
+
+def operator_row(op: Operator, rates: Rates) -> dict[str, Any]:
+    """Answer one operator by the keys of the contract."""
+    computing = compute_time(op.flops, rates.flops_per_s)
+    moving = bandwidth_time(op.compulsory_bytes, rates.bytes_per_s)
+    return {
+        "name": op.name,
+        "part": op.part,
+        "runs": op.count,
+        **operator_figures(op, rates),
+        "regime": "compute" if computing > moving else "memory",
+    }
+
+
+def roofline(case: Case, batch: int, context: int) -> dict[str, Any]:
+    """Answer every operator of a decode step, and of the prefill of as many prompts as long."""
+    if case.lecture:
+        what = "the lecture's accounting has one operator, the whole step"
+        raise RooflmError(what, "--accounting", "Leave the option out.")
+    rates = case.rates
+    answer: dict[str, Any] = {
+        "schema": "rooflm.roofline/1",
+        "model": case.model.name,
+        "hardware": case.machine.name,
+        "batch": batch,
+        "context_tokens": context,
+        "ridge_flops_per_byte": ridge(rates.flops_per_s, rates.bytes_per_s),
+    }
+    passes = {"operators": decode(batch, context), "prefill_operators": prefill(batch, context)}
+    for key, segments in passes.items():
+        answer[key] = [operator_row(op, rates) for op in case.ledger(segments)]
+    return answer | {"assumptions": assumptions(case, contexts=[context])}

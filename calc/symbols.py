@@ -1,0 +1,173 @@
+"""A case in symbols: the same functions then give formulas instead of numbers.
+
+Everything here needs sympy and is imported only where a formula is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import sympy as untyped_sympy
+
+from .case import Case
+from .hardware import Machine
+from .model import symbolic
+from .passes import Format, Precision
+from .readings import Q
+
+sympy: Any = untyped_sympy
+"""sympy has no types of its own: what comes of it is Any."""
+
+Expr: TypeAlias = Any
+"""A sympy expression."""
+Values: TypeAlias = dict[Any, Q]
+"""What each symbol stands for."""
+
+
+def letter(name: str) -> Expr:
+    """Make the symbol of a positive quantity."""
+    return sympy.Symbol(name, positive=True)
+
+
+def count(name: str) -> Expr:
+    """Make the symbol of a positive whole number, such as a dimension."""
+    return sympy.Symbol(name, positive=True, integer=True)
+
+
+BETA, PEAK, CAPACITY, RESERVE = map(letter, ("β", "C", "M", "R"))
+B_W, B_KV = map(letter, ("b_w", "b_kv"))
+BATCH, CONTEXT = count("B"), count("S")
+
+UNITS = {
+    "β": "B/s", "C": "FLOP/s", "M": "B", "R": "B", "b_w": "B", "b_kv": "B", "S": "tokens",
+    "P": "tokens", "T": "tokens", "n": "tokens", "c": "tokens", "h": "tokens", "G": "tokens",
+}  # fmt: skip
+"""Units of the letters that have one; dimensions are pure numbers."""
+
+MOST_LETTERS = 4
+"""Symbols with longer names are words, set upright: b_kv is a letter, weights_bytes a word."""
+
+
+@dataclass(frozen=True)
+class Symbolic:
+    """A case whose dimensions, rates and formats are symbols, and what they stand for."""
+
+    case: Case
+    values: Values
+
+
+def symbolic_case(case: Case) -> Symbolic:
+    """Put symbols in place of every number of a case; a reserve of nothing stays 0."""
+    model, dimensions = symbolic(case.model)
+    formats = case.precision
+    machine = Machine(
+        name=case.machine.name,
+        full_name=case.machine.full_name,
+        kind=case.machine.kind,
+        bandwidth_bytes_per_s=BETA,
+        flops={formats.weights.compute: PEAK},
+    )
+    values: Values = {count(name): value for name, value in dimensions.items()}
+    values |= {
+        BETA: case.machine.bandwidth_bytes_per_s,
+        B_W: formats.weights.bytes,
+        B_KV: formats.cache.bytes,
+    }
+    peak = case.rates.flops_per_s if _has_rate(case) else None
+    if peak is not None:
+        values[PEAK] = peak
+    if _has_capacity(case):
+        values[CAPACITY] = case.limit[0]
+    if case.reserve_bytes:
+        values[RESERVE] = case.reserve_bytes
+    precision = Precision(
+        weights=Format(formats.weights.name, B_W, formats.weights.compute),
+        cache=Format(formats.cache.name, B_KV, formats.cache.compute),
+    )
+    letters = replace(
+        case,
+        model=model,
+        machine=machine,
+        precision=precision,
+        reserve_bytes=RESERVE if case.reserve_bytes else 0,
+        capacity_bytes=CAPACITY,
+    )
+    return Symbolic(letters, values)
+
+
+def _has_capacity(case: Case) -> bool:
+    machine = case.machine
+    return not (case.capacity_bytes is machine.driver_bytes is machine.label_bytes is None)
+
+
+def _has_rate(case: Case) -> bool:
+    compute = case.precision.weights.compute
+    return compute in case.machine.flops or compute in case.machine.best_flops
+
+
+def number(expression: Expr, values: Mapping[Any, Q]) -> float:
+    """Evaluate an expression; Max, Min, floor, ceiling and sums included."""
+    expression = sympy.sympify(expression)
+    sums = {
+        term: sum(
+            number(term.function, {**values, index: i})
+            for index, low, high in term.limits
+            for i in range(round(number(low, values)), round(number(high, values)) + 1)
+        )
+        for term in expression.atoms(sympy.Sum)
+    }
+    function, symbols = _compiled(expression.xreplace(sums) if sums else expression)
+    return function(*(values[s] for s in symbols))
+
+
+_CACHE: dict[Any, tuple[Any, list[Any]]] = {}
+
+
+def _compiled(expression: Expr) -> tuple[Any, list[Any]]:
+    if expression not in _CACHE:
+        if len(_CACHE) > 4096:
+            _CACHE.clear()
+        symbols = sorted(expression.free_symbols, key=str)
+        own = {"Max": max, "Min": min}
+        _CACHE[expression] = (sympy.lambdify(symbols, expression, [own, "math"]), symbols)
+    return _CACHE[expression]
+
+
+def text(expression: Expr, values: Mapping[Any, Q] | None = None) -> str:
+    """Print an expression on a line; with values, each symbol as the number it stands for."""
+    return _Printer(values or {}).doprint(expression)
+
+
+def latex(expression: Expr) -> str:
+    """Print an expression in LaTeX."""
+    names = {
+        s: r"\mathrm{" + s.name.replace("_", r"\_") + "}"
+        for s in expression.free_symbols
+        if len(s.name) > MOST_LETTERS
+    }
+    return sympy.latex(expression, symbol_names=names | {BETA: r"\beta"})
+
+
+class _Printer(sympy.printing.str.StrPrinter):
+    def __init__(self, values: Mapping[Any, Q]) -> None:
+        super().__init__()
+        self._values = values
+
+    def _print_Symbol(self, expr: Expr) -> str:  # noqa: N802
+        value = self._values.get(expr)
+        if value is None:
+            return expr.name
+        return f"{value:.6g}" if isinstance(value, float) and value >= 1e15 else f"{value:.15g}"
+
+    def _print_Max(self, expr: Expr) -> str:  # noqa: N802
+        return f"max({', '.join(self._print(a) for a in expr.args)})"
+
+    def _print_Min(self, expr: Expr) -> str:  # noqa: N802
+        return f"min({', '.join(self._print(a) for a in expr.args)})"
+
+    def _print_Sum(self, expr: Expr) -> str:  # noqa: N802
+        inner = self._print(expr.function)
+        ((index, low, high),) = expr.limits
+        return f"sum({inner} for {index.name} = {self._print(low)} .. {self._print(high)})"
