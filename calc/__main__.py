@@ -21,7 +21,8 @@ def _run() -> int:
         from rooflm.calc.cli import main as run
 
         code = run()
-        sys.stdout.flush()
+        if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison]
+            sys.stdout.flush()
         return code
     except BrokenPipeError:
         # The reader has what it wanted. What Python flushes at exit must not fail again.

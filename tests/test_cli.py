@@ -118,6 +118,7 @@ def test_ranges_and_multiples(rooflm: Terminal) -> None:
     rows = rooflm.json(*SWEEP, "--batch", "1:8:x2,1:9:4", "--context", "1k,2Ki")["rows"]
 
     assert [r["batch"] for r in rows[:7]] == [1, 2, 4, 8, 1, 5, 9]
+    assert rooflm.json(*SWEEP, "--batch", "1.001k,1e3")["rows"][0]["batch"] == 1001
     assert [rows[0]["context_tokens"], rows[-1]["context_tokens"]] == [1000, 2048]
 
 
@@ -324,6 +325,10 @@ REFUSED = [
     ((*SWEEP, "--time-model", "overlp"), "overlap"),
     ((*SWEEP, "--time-model", "serial", "--accounting", "lecture"), "lecture"),
     ((*SWEEP, "--reserve", "2Gb"), "bytes, not bits"),
+    ((*SWEEP, "--reserve", "2GB", "--accounting", "lecture"), "reserve"),
+    ((*SWEEP, "--batch", "1.0001k"), "not a whole number"),
+    (("show", "~nosuchuser/x.yaml"), "no such file"),
+    (("show", "a/" + "x" * 5000), "unknown model"),
     ((*SWEEP, "--reserve", "2G"), "2GB"),
     ((*SWEEP, "--capacity", "much"), "not a size"),
     (("sweep", "gpt2", "--on", "v100-sxm2-32gb", "--weights", "bf16"), "--weights fp32 or fp16"),
@@ -455,7 +460,7 @@ def test_a_closed_pipe_exits_0() -> None:
 
 
 def test_ctrl_c_exits_130_and_leaves_no_file(tmp_path: Path) -> None:
-    """An interrupt ends quietly at any moment; no half-written file stays."""
+    """An interrupt of a long sweep ends quietly; no half-written file stays."""
     path = tmp_path / "out.json"
     words = ("--batch", "1:1000", "--context", "1:1000", "--output", str(path))
     process = subprocess.Popen([*ROOFLM, *SWEEP, *words], stderr=subprocess.PIPE)
@@ -493,3 +498,111 @@ def test_no_colour_is_ever_forced_into_a_pipe() -> None:
         ran = shell(*SWEEP, **more)
         assert ran.returncode == 0
         assert "\x1b" not in ran.stdout
+
+
+def test_a_reader_that_never_reads_exits_0() -> None:
+    """A pipe closed before the first write is no error, and not the exit code of a no."""
+    for words in (SWEEP, ("--help",), ("--version",), ("sweep", "--help"), ("hardware",)):
+        read, write = os.pipe()
+        os.close(read)
+        ran = subprocess.run([*ROOFLM, *words], stdout=write, stderr=subprocess.PIPE, check=False)
+        os.close(write)
+        assert (ran.returncode, ran.stderr) == (0, b""), words
+
+
+def test_a_closed_stdout_exits_2() -> None:
+    """Without a stdout there is nowhere to write, and that is said."""
+    ran = subprocess.run(
+        ["bash", "-c", '"$@" >&-', "bash", *ROOFLM, *SWEEP], capture_output=True, check=False
+    )
+
+    assert ran.returncode == 2
+    assert b"stdout is closed" in ran.stderr
+
+
+def test_output_into_a_pipe(tmp_path: Path) -> None:
+    """--output takes a device or a pipe as it takes a file."""
+    ran = subprocess.run(
+        ["bash", "-c", '"$@" --output /dev/stdout | cat', "bash", *ROOFLM, *SWEEP],
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+
+    assert "26.87" in ran.stdout, ran.stderr
+
+
+def test_a_figure_is_written_whole_or_not_at_all(rooflm: Terminal, tmp_path: Path) -> None:
+    """Where the disk is full an older figure stays and no part of a new one is left."""
+    import resource
+
+    keep = tmp_path / "keep.svg"
+    keep.write_text("as it was")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2048, limits[1]))
+    try:
+        codes = [
+            rooflm(*SWEEP, "--plot", str(tmp_path / name)).code
+            for name in ("keep.svg", "new.pdf", "new.png")
+        ]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, before)
+
+    assert codes == [2, 2, 2]
+    assert keep.read_text() == "as it was"
+    assert os.listdir(tmp_path) == ["keep.svg"]
+
+
+def test_a_negative_margin_keeps_its_digits(rooflm: Terminal) -> None:
+    """Llama-3-70B misses 85.52 GB by 55.92 GB: two decimals, minus and all."""
+    assert "-55.92" in rooflm("fit", "llama-3-70b", "--on", "h100-sxm").out
+
+
+def test_a_given_capacity_is_not_another_chip(rooflm: Terminal) -> None:
+    """With --capacity no chip is proposed: it would not change what decides."""
+    words = ("fit", "llama-3-8b", "--on", "h100-sxm", "--batch", "1000", "--capacity", "24GB")
+    options = {way["option"] for way in rooflm(*words, "--format", "json").json["ways"]}
+
+    assert "--on" not in options
+
+
+def test_a_terminal_without_lines_gets_ascii() -> None:
+    """An encoding that has no box characters gets a table of ASCII."""
+    out = shell(*SWEEP, PYTHONIOENCODING="ascii").stdout
+
+    assert "\\u" not in out.splitlines()[2]
+    assert "--" in out.splitlines()[2]
+
+
+def test_a_folder_named_like_a_hub_name_does_not_hide_it(
+    rooflm: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A downloaded folder org/name beside us leaves the preset's name as it is."""
+    (tmp_path / "meta-llama" / "Llama-2-13b-hf").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+
+    assert rooflm.json("show", "meta-llama/Llama-2-13b-hf")["model"] == "llama-2-13b"
+
+
+def test_what_a_user_types_never_reaches_the_terminal_raw(rooflm: Terminal) -> None:
+    """Escapes and line breaks of an argument are replaced in the message about it."""
+    for words in (
+        ("--on", "8xh100-\x1b[31m" + "x" * 900),
+        ("--on", "a\nb"),
+        ("--set", "\x1b[31mK=8"),
+    ):
+        ran = rooflm("sweep", "gpt2", "--on", "h100-sxm", *words)
+        assert ran.code == 2
+        assert "\x1b" not in ran.err
+        assert ran.err.count("\n") == 1
+        assert len(ran.err) < 700
+
+
+def test_a_table_too_long_for_people_is_refused(rooflm: Terminal) -> None:
+    """Beyond 5000 rows a table is refused with the formats that take them."""
+    words = (*SWEEP, "--batch", "1:100", "--context", "1:60")
+
+    assert "--format csv" in rooflm(*words).err
+    assert rooflm(*words, "--format", "csv").out.count("\n") == 6001

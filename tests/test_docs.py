@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
@@ -35,8 +36,13 @@ def test_every_relative_link_leads_somewhere() -> None:
 def test_nomenclature_has_every_formula_and_letter() -> None:
     """Every formula and every letter of a signature is in the nomenclature."""
     text = (ROOT / "docs/nomenclature.md").read_text("utf-8")
-    for name in FORMULAS:
+    letters = {row.partition("|")[0].strip() for row in re.findall(r"^\| (.+)", text, re.M)}
+    known = {letter for cell in letters for letter in cell.split(", ")}
+    for name, formula in FORMULAS.items():
         assert f"`{name}`" in text
+        for argument in inspect.signature(formula).parameters:
+            if len(argument) == 1 or argument.startswith("b_"):
+                assert argument in known | {"b"}, f"{name}: {argument}"
 
 
 def test_wheel_lists_every_package_folder() -> None:

@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from rooflm.calc.attention import attention_bytes
+from rooflm.calc.matmul import matmul_bytes
+from rooflm.calc.mlp import mlp_bytes
 from rooflm.calc.model import (
     Model,
     cache_elements,
@@ -111,3 +114,17 @@ def test_every_weight_is_streamed_or_gathered_once() -> None:
 def test_names_of_the_hub_and_other_spellings_find_the_preset(typed: str, found: str) -> None:
     """A preset answers to its name, its Hugging Face name, and either in another spelling."""
     assert find_model(typed).name == found
+
+
+def test_the_ledger_moves_what_the_textbook_formulas_say() -> None:
+    """Operator bytes of projections, attention and MLP equal the closed forms of the lecture."""
+    model = find_model("llama-3-8b")
+    B, S, T = 3, 1000, 40
+    ops = {op.name: op for op in ledger(model, [Segment(B, T, S - T)])}
+    D, F, N, K, H = 4096, 14336, 32, 8, 128
+
+    assert ops["qkv"].operator_bytes == matmul_bytes(B * T, D, (N + 2 * K) * H)
+    assert ops["out"].operator_bytes == matmul_bytes(B * T, N * H, D)
+    assert ops["attention"].operator_bytes == attention_bytes(B, S, T, N, K, H)
+    assert ops["mlp up"].operator_bytes + ops["mlp down"].operator_bytes == mlp_bytes(B * T, D, F)
+    assert ops["head"].weight_bytes == 2 * 128256 * D
