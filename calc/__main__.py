@@ -25,17 +25,22 @@ def _run() -> int:
             sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # The reader has what it wanted. What Python flushes at exit must not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader has what it wanted.
+        _silence()
         return 0
     except Exception as e:
         if isinstance(e, OSError) and e.errno == errno.ENOSPC:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _silence()
             return _last_line(f"cannot write the output: {str(e.strerror).lower()}.", 2, e)
         text = f"{type(e).__name__}: {e}".splitlines()[0][:200]
         return _last_line(
             f"this is a defect of rooflm: {text}. Please report it; --debug shows where.", 70, e
         )
+
+
+def _silence() -> None:
+    """Send stdout nowhere: what Python flushes at exit must not fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _last_line(message: str, code: int, error: Exception) -> int:

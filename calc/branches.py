@@ -49,17 +49,16 @@ def valid_range(branch: Branch, x: Expr, values: Mapping[Any, Q]) -> tuple[float
     """
     low, high = 0.0, float("inf")
     here = float(values[x])
-    others = {s: sympy.nsimplify(v) for s, v in values.items() if s != x}
+    others = {s: sympy.Rational(v) for s, v in values.items() if s != x}
     for condition in branch.conditions:
-        numerator = sympy.fraction(sympy.together(condition.xreplace(others)))[0]
+        numerator = sympy.fraction(sympy.together(_smooth(condition, values).xreplace(others)))[0]
         if x not in numerator.free_symbols:
             continue
-        for root in sympy.Poly(numerator, x).nroots():
-            if root.is_real:
-                if float(root) <= here:
-                    low = max(low, float(root))
-                else:
-                    high = min(high, float(root))
+        for root in map(float, sympy.real_roots(numerator, x)):
+            if root <= here:
+                low = max(low, root)
+            else:
+                high = min(high, root)
     return low, high
 
 
@@ -76,3 +75,8 @@ def elasticities(expression: Expr, values: Mapping[Any, Q]) -> dict[str, float]:
         slope = number(sympy.diff(formula, symbol), values)
         found[symbol.name] = slope * float(values[symbol]) / whole
     return found
+
+
+def _smooth(expression: Expr, values: Mapping[Any, Q]) -> Expr:
+    """Take away the max and min that a condition itself may hold."""
+    return active(expression, values).formula

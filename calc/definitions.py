@@ -241,8 +241,9 @@ def _fullest(question: Question, inner: list[Segment], final: list[Segment]) -> 
         for segments in prefill_passes(question.batch, work)
     ]
     if work.phase == "request":
-        last = work.prompt + work.output - 1
-        passes.append((decode(question.batch, last), decode(BATCH, PROMPT + OUTPUT - 1)))
+        passes.append(
+            (decode(question.batch, work.last_context), decode(BATCH, PROMPT + OUTPUT - 1))
+        )
 
     def held(segments: list[Segment]) -> Q:
         return total(memory(case, segments, case.ledger(segments)).values())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from .errors import RooflmError, nearest
@@ -12,20 +14,21 @@ from .plain import is_map
 from .presets import (
     HARDWARE_FILE,
     MODELS_FILE,
+    blocks,
     build_machine,
     build_model,
     figure_value,
     load_all,
-    preset_names,
     preset_text,
 )
-from .yamlfile import load_block, top_keys
+from .schema import HARDWARE, MODEL
+from .yamlfile import Block, load_block
 
 
-def list_models(word: str = "") -> dict[str, Any]:
-    """List the model presets whose name or Hugging Face name holds all words."""
+def list_models(word: str = "", more: str | None = None) -> dict[str, Any]:
+    """List the models whose name or Hugging Face name holds all words; more: a user's file."""
     rows: list[dict[str, Any]] = []
-    found: list[Model] = load_all(MODELS_FILE, build_model)
+    found: list[Model] = load_all(MODELS_FILE, build_model, more, MODEL)
     for model in found:
         hub = re.fullmatch(r"https://huggingface\.co/([^/]+/[^/]+)/blob/.*", model.source)
         total = total_parameters(model)
@@ -40,7 +43,7 @@ def list_models(word: str = "") -> dict[str, Any]:
             }
         )
     kept = [r for r in rows if _holds(word, f"{r['name']} {r['hf']}")]
-    return _answer("models", word, kept, preset_names(MODELS_FILE))
+    return _answer("models", word, kept, [r["name"] for r in rows])
 
 
 def all_machines() -> list[Machine]:
@@ -48,16 +51,14 @@ def all_machines() -> list[Machine]:
     return load_all(HARDWARE_FILE, build_machine)
 
 
-def list_hardware(word: str = "") -> dict[str, Any]:
-    """List the hardware presets whose name, or full name, holds all words."""
-    names = preset_names(HARDWARE_FILE)
+def list_hardware(word: str = "", more: str | None = None) -> dict[str, Any]:
+    """List the hardware whose name, or full name, holds all words; more: a user's file."""
     text = preset_text(HARDWARE_FILE)
-    sources: dict[str, dict[str, Any]] = {}
-    if "sources" in top_keys(text, HARDWARE_FILE.name):
-        sources = load_block(text, "sources", HARDWARE_FILE.name).value
+    sources: dict[str, dict[str, Any]] = load_block(text, "sources", HARDWARE_FILE.name).value
     rows: list[dict[str, Any]] = []
-    for name in [word] if word in names else names:
-        block = load_block(text, name, HARDWARE_FILE.name)
+    known = blocks(HARDWARE_FILE, more, HARDWARE)
+    names = [name for name, _ in known]
+    for name, block in [(n, b) for n, b in known if n == word or word not in names]:
         machine, entry = build_machine(name, block), block.value
         if word != name and not _holds(word, f"{name} {machine.full_name}"):
             continue
@@ -127,3 +128,33 @@ def _answer(what: str, word: str, rows: list[dict[str, Any]], names: list[str]) 
         "rows": rows,
         "assumptions": ["weights and cache in bf16"] if what == "models" else ["dense rates"],
     }
+
+
+def check_file(
+    shipped: Path, own: str, build: Callable[[str, Block], Any], fields: Mapping[str, Any]
+) -> tuple[list[str], list[str]]:
+    """Check every entry of the shipped file and of a user's; tell what is right and what is not."""
+    right: list[str] = []
+    wrong: list[str] = []
+    for path, more in ((shipped.name, None), (own, own)):
+        if not path:
+            continue
+        try:
+            entries = blocks(shipped, more, fields)
+        except RooflmError as e:
+            wrong.append(str(e))
+            continue
+        mine = [(n, b) for n, b in entries if b.path == path]
+        mistakes = [m for m in (_mistake(n, b, build) for n, b in mine) if m]
+        wrong += mistakes
+        if not mistakes:
+            right.append(f"{path}: {len(mine)} entries, all valid")
+    return right, wrong
+
+
+def _mistake(name: str, block: Block, build: Callable[[str, Block], Any]) -> str | None:
+    try:
+        build(name, block)
+    except RooflmError as e:
+        return str(e)
+    return None

@@ -37,36 +37,59 @@ def preset_names(path: Path) -> list[str]:
     return [k for k in top_keys(preset_text(path), path.name) if k not in NOT_ENTRIES]
 
 
-def find_model(text: str, changes: Mapping[str, str] | None = None) -> Model:
+def find_model(
+    text: str, changes: Mapping[str, str] | None = None, more: str | None = None
+) -> Model:
     """Find the model that a user names, with dimensions changed as by `--set`.
 
     text: a preset's name, its Hugging Face name, or a YAML file (FILE, or FILE#ENTRY where it
-    holds several); changes: key to new value, as typed.
+    holds several); changes: key to new value, as typed; more: a file of further presets.
     """
-    name, block = _find(text, MODELS_FILE, "model", MODEL)
+    name, block = _find(text, MODELS_FILE, "model", MODEL, more)
     for key, value in (changes or {}).items():
         _change(block, key, value)
     return build_model(name, block)
 
 
-def find_machine(text: str) -> Machine:
+def find_machine(text: str, more: str | None = None) -> Machine:
     """Find the hardware that a user names: a preset's name or a YAML file."""
     if re.fullmatch(r"[0-9]+ ?x ?[a-z].*", text):
         fix = "Name one device; layouts over several are not computed."
         raise RooflmError(f"'{text}' is several devices", "--on", fix)
-    name, block = _find(text, HARDWARE_FILE, "hardware", HARDWARE)
+    name, block = _find(text, HARDWARE_FILE, "hardware", HARDWARE, more)
     return build_machine(name, block)
 
 
-def load_all(path: Path, build: Callable[[str, Block], Any]) -> list[Any]:
-    """Build every preset of a shipped file."""
+def load_all(
+    path: Path,
+    build: Callable[[str, Block], Any],
+    more: str | None = None,
+    fields: Mapping[str, Any] | None = None,
+) -> list[Any]:
+    """Build every preset of a shipped file, and of a user's before them."""
+    return [build(name, block) for name, block in blocks(path, more, fields or {})]
+
+
+def blocks(path: Path, more: str | None, fields: Mapping[str, Any]) -> list[tuple[str, Block]]:
+    """List every entry of a user's file and of a shipped one that it does not replace."""
+    found: dict[str, Block] = {}
+    if more is not None:
+        whole, names = _own(more, "preset", fields)
+        found = {name: whole.under(name) for name in names}
     text = preset_text(path)
-    return [build(name, load_block(text, name, path.name)) for name in preset_names(path)]
+    for name in preset_names(path):
+        if name not in found:
+            found[name] = load_block(text, name, path.name)
+    return list(found.items())
 
 
-def _find(text: str, presets: Path, what: str, fields: Mapping[str, Any]) -> tuple[str, Block]:
+def _find(
+    text: str, presets: Path, what: str, fields: Mapping[str, Any], more: str | None
+) -> tuple[str, Block]:
     if _is_file_name(text):
         return _from_file(text, what, fields)
+    if more is not None and text in own_names(more, what, fields):
+        return _from_file(f"{more}#{text}", what, fields)
     whole = preset_text(presets)
     name = _resolve(text, whole, preset_names(presets), what)
     return name, load_block(whole, name, presets.name)
@@ -88,21 +111,9 @@ def _is_file(text: str) -> bool:
 
 
 def _from_file(text: str, what: str, fields: Mapping[str, Any]) -> tuple[str, Block]:
+    """Take an entry out of a user's file: the only one, or the one named after a #."""
     stem, _, entry = (text, "", "") if _is_file(text) else text.partition("#")
-    path = Path(os.path.expanduser(stem))
-    if path.suffix.lower() in (".json", ".gguf"):
-        fix = f"Write its dimensions as a YAML entry like those of {MODELS_FILE.name}."
-        raise RooflmError(f"{path.suffix} files are not read", stem, fix)
-    content = read_text(path)
-    whole = load(content, stem)
-    if not is_map(whole.value):
-        raise RooflmError(f"the file holds no {what} entries (NAME: {{...}})", whole.where())
-    names = [k for k in whole.value if k not in NOT_ENTRIES]
-    if any(k in fields or k in DIMENSIONS for k in names):
-        fix = f"Put a line `my-{what}:` above them and indent them."
-        raise RooflmError("the keys of an entry stand at the top of the file", whole.where(), fix)
-    if not names:
-        raise RooflmError(f"the file holds no {what} entries (NAME: {{...}})", whole.where())
+    whole, names = _own(stem, what, fields)
     if not entry and len(names) > 1:
         shown = ", ".join(names[:8])
         fix = f"Say which: {stem}#{names[0]}. It has {shown}."
@@ -112,6 +123,28 @@ def _from_file(text: str, what: str, fields: Mapping[str, Any]) -> tuple[str, Bl
         fix = nearest(entry, names) or f"It has {', '.join(names[:8])}."
         raise RooflmError(f"no entry '{entry}'", stem, fix)
     return entry, whole.under(entry)
+
+
+def own_names(path: str, what: str, fields: Mapping[str, Any]) -> list[str]:
+    """List the entries of a user's file."""
+    return _own(path, what, fields)[1]
+
+
+def _own(stem: str, what: str, fields: Mapping[str, Any]) -> tuple[Block, list[str]]:
+    """Read a user's file and the names of its entries."""
+    path = Path(os.path.expanduser(stem))
+    if path.suffix.lower() in (".json", ".gguf"):
+        fix = f"Write its dimensions as a YAML entry like those of {MODELS_FILE.name}."
+        raise RooflmError(f"{path.suffix} files are not read", stem, fix)
+    whole = load(read_text(path), stem)
+    entries = whole.value
+    names = [k for k in entries if k not in NOT_ENTRIES] if is_map(entries) else []
+    if not names:
+        raise RooflmError(f"the file holds no {what} entries (NAME: {{...}})", whole.where())
+    if any(k in fields or k in DIMENSIONS for k in names):
+        fix = f"Put a line `my-{what}:` above them and indent them."
+        raise RooflmError("the keys of an entry stand at the top of the file", whole.where(), fix)
+    return whole, names
 
 
 def _resolve(text: str, whole: str, names: list[str], what: str) -> str:

@@ -98,6 +98,11 @@ class Work:
     phase: Literal["prefill", "request"] = "request"
 
     @property
+    def last_context(self) -> int:
+        """Context of the last decode step; the first token needs none [tokens]."""
+        return self.prompt + self.output - 1
+
+    @property
     def reused(self) -> int:
         """Prompt tokens that need not be computed."""
         return int(reused_tokens(self.prompt, self.prefix, self.block))
@@ -199,7 +204,7 @@ def request_row(case: Case, B: int, work: Work) -> dict[str, Any]:
     steps = work.output - 1
     itl = further["time_s"] / steps if steps else None
     e2e = first["ttft_s"] if itl is None else end_to_end_time(first["ttft_s"], itl, work.output)
-    last = decode(B, work.prompt + steps)
+    last = decode(B, work.last_context)
     held = figures(case, last, case.ledger(last), tokens=B)
     fullest = max((first, held), key=lambda row: row["memory_bytes"])
     known = None not in (first["floor_s"], further["floor_s"])
@@ -208,7 +213,7 @@ def request_row(case: Case, B: int, work: Work) -> dict[str, Any]:
     for key in ("bytes", "flops", "computing_s", "moving_s"):
         row[key] = first[key] + further[key]
     return row | {
-        "context_tokens": work.prompt + steps,
+        "context_tokens": work.last_context,
         "output_tokens": work.output,
         "fits": fullest["memory_bytes"] <= limit,
         "itl_s": itl,
@@ -231,9 +236,10 @@ def sweep_requests(case: Case, batches: Sequence[int], works: Sequence[Work]) ->
         raise RooflmError(what, f"--phase {phase}", "Leave out --accounting lecture.")
     check_size(len(batches) * len(works))
     answer_row = prefill_row if phase == "prefill" else request_row
-    rows = [_told(answer_row(case, B, work)) for work in works for B in batches]
+    rows = [told(answer_row(case, B, work)) for work in works for B in batches]
     return frame(case, phase, rows, [r["context_tokens"] for r in rows])
 
 
-def _told(row: dict[str, Any]) -> dict[str, Any]:
+def told(row: dict[str, Any]) -> dict[str, Any]:
+    """Take away what a row only carries for further sums."""
     return {k: v for k, v in row.items() if k not in ("computing_s", "moving_s")}

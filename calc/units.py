@@ -75,7 +75,7 @@ def _range(text: str, option: str) -> Iterator[int]:
         value = value * by if times else value + by
 
 
-def parse_size(text: str, option: str) -> int:
+def parse_size(text: str, option: str, least: int = 0) -> int:
     """Read a size in bytes: `80GB` is 80e9, `80GiB` is 80 * 2**30, a bare number is bytes."""
     match = _SIZE.fullmatch(text.strip())
     if not match or match[3] == "b":
@@ -87,6 +87,8 @@ def parse_size(text: str, option: str) -> int:
     value = _exact(match[1], match[2])
     if value > 10**18:
         raise RooflmError(f"{_short(text)} is above 1e18 bytes", option, "Is it a slip?")
+    if round(value) < least:
+        raise RooflmError(f"{_short(text)} is below {least} byte", option)
     return round(value)
 
 
@@ -100,6 +102,41 @@ def _exact(digits: str, multiple: str | None) -> Fraction:
 
 def _short(text: str) -> str:
     return printable(text, 40)
+
+
+TIMES = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0}
+
+
+def parse_time(text: str, option: str) -> float:
+    """Read a time with its unit, such as 20ms, 1.5s or 500us, in seconds."""
+    match = re.fullmatch(r"([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]{1,3})?) ?([a-zµ]+)", text.strip())
+    if not match or match[2] not in TIMES:
+        raise RooflmError(f"'{_short(text)}' is not a time", option, "Write 20ms, 1.5s or 500us.")
+    seconds = float(match[1]) * TIMES[match[2]]
+    if not 1e-12 < seconds < 1e12:
+        raise RooflmError(f"'{_short(text)}' is out of range", option, "Is it a slip?")
+    return seconds
+
+
+def parse_share(text: str, option: str) -> float:
+    """Read a share between 0 and 1: 0.9 or 90%."""
+    match = re.fullmatch(r"([0-9]*\.?[0-9]+)(%?)", text.strip())
+    value = float(match[1]) / (100 if match[2] else 1) if match else 0.0
+    if not 0 < value < 1:
+        what = f"'{_short(text)}' is not a share between 0 and 1"
+        raise RooflmError(what, option, "Write 0.9 or 90%.")
+    return value
+
+
+def parse_rate(text: str, option: str) -> float:
+    """Read a positive number such as 2500, 2.5k or 1e4."""
+    match = _NUMBER.fullmatch(text.strip())
+    value = float(_exact(match[1], match[2])) if match else 0.0
+    if not 0 < value < 1e30:
+        raise RooflmError(
+            f"'{_short(text)}' is not a positive number", option, "Write 2500 or 2.5k."
+        )
+    return value
 
 
 def show_number(value: float) -> str:

@@ -1,0 +1,106 @@
+"""The same work on several models and machines, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .case import Case, memory
+from .errors import RooflmError
+from .model import total_parameters
+from .passes import decode
+from .readings import total
+from .requests import Work, prefill_row, request_row, told
+from .sweep import assumptions, check_size, step_row
+
+
+@dataclass(frozen=True)
+class Place:
+    """One point of a comparison: decode at a context, or a piece of work."""
+
+    batch: int
+    context: int
+    work: Work | None = None
+
+
+def compare(cases: Sequence[Case], places: Sequence[Place]) -> dict[str, Any]:
+    """Answer the same work for every case; a case that cannot compute it has memory only.
+
+    A machine that lacks the format, or whose rate or capacity nobody published, has nulls in
+    place of figures and the reason beside them.
+    """
+    check_size(len(cases) * len(places))
+    rows = [compared(case, place) for place in places for case in cases]
+    said: dict[str, None] = {}
+    for case in cases:
+        try:
+            lines = assumptions(case, phase_of(places[0]), [p.context for p in places])
+        except RooflmError:
+            continue
+        said |= dict.fromkeys(
+            line for line in lines if not line.startswith(("capacity", "time model"))
+        )
+    model = cases[0].time_model
+    return {
+        "schema": "rooflm.compare/1",
+        "model": list(dict.fromkeys(c.model.name for c in cases)),
+        "hardware": list(dict.fromkeys(c.machine.name for c in cases)),
+        "accounting": cases[0].accounting,
+        "time_model": model,
+        "phase": phase_of(places[0]),
+        "rows": rows,
+        "assumptions": [
+            *said,
+            f"time model {model} at the dense peak of each chip, or at a measured rate above it; "
+            "capacity as the driver reports it where that is known",
+        ],
+    }
+
+
+def phase_of(place: Place) -> str:
+    """Name what a place asks for."""
+    return "decode" if place.work is None else place.work.phase
+
+
+def compared(case: Case, place: Place) -> dict[str, Any]:
+    """Answer one row."""
+    head = {
+        "model": case.model.name,
+        "hardware": case.machine.name,
+        "parameters": total_parameters(case.model, norms=not case.lecture),
+        "weights_format": case.precision.weights.name,
+    }
+    try:
+        return head | _figures(case, place) | {"reason": None}
+    except RooflmError as e:
+        return head | _memory_only(case, place) | {"reason": str(e)}
+
+
+def _figures(case: Case, place: Place) -> dict[str, Any]:
+    if place.work is None:
+        segments = decode(place.batch, place.context)
+        return step_row(case, segments, place.batch, place.context)
+    row = prefill_row if place.work.phase == "prefill" else request_row
+    return told(row(case, place.batch, place.work))
+
+
+def _memory_only(case: Case, place: Place) -> dict[str, Any]:
+    segments = decode(place.batch, place.context)
+    kinds = memory(case, segments, case.ledger(segments))
+    held = total(kinds.values())
+    try:
+        limit = case.limit[0]
+    except RooflmError:
+        limit = None
+    return {
+        "batch": place.batch,
+        "context_tokens": place.context,
+        **kinds,
+        "memory_bytes": held,
+        "capacity_bytes": limit,
+        "fits": None if limit is None else held <= limit,
+        **dict.fromkeys(("time_s", "floor_s", "bound_s", "tokens_per_s", "bound_tokens_per_s")),
+        **dict.fromkeys(("ttft_s", "itl_s", "e2e_s", "intensity_flops_per_byte", "regime")),
+        "basis": None,
+    }

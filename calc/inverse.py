@@ -1,0 +1,88 @@
+"""What every inverse needs: the step in numbers and symbols, an affine split, an answer."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from .branches import Branch, valid_range
+from .case import Case, figures, memory_bytes
+from .errors import RooflmError
+from .passes import decode
+from .readings import Q
+from .symbols import BATCH, CONTEXT, Expr, Values, number, symbolic_case, sympy, text
+
+MOST = 10**12
+"""Largest batch or context that is searched; an answer there means: no limit."""
+FAR = 10**15
+"""A batch at which every operator shows its limiting branch."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A solved unknown."""
+
+    value: float | None
+    unit: str
+    reason: str
+    formula: str = ""
+    definitions: tuple[tuple[str, str, float], ...] = ()
+    """Named parts of the formula: name, expression, value."""
+    valid_for: str = ""
+    more: tuple[tuple[str, Any], ...] = ()
+    """Further figures for programs."""
+
+
+def step_s(case: Case, B: Q, S: Q) -> Q:
+    """Time of a decode step, in any reading [s]."""
+    segments = decode(B, S)
+    return figures(case, segments, case.ledger(segments), B)["time_s"]
+
+
+def memory_expression(case: Case) -> tuple[Expr, Values]:
+    """Write the memory of a decode step in symbols, and tell what they stand for."""
+    symbolic = symbolic_case(case)
+    return memory_bytes(symbolic.case, BATCH, CONTEXT), symbolic.values
+
+
+def time_expression(case: Case) -> tuple[Expr, Values]:
+    """Write the time of a decode step in symbols, and tell what they stand for."""
+    symbolic = symbolic_case(case)
+    return step_s(symbolic.case, BATCH, CONTEXT), symbolic.values
+
+
+def affine(expression: Expr, x: Expr) -> tuple[Expr, Expr]:
+    """Split an expression that is affine in x (or in 1/x) into what is fixed and the slope."""
+    expanded = sympy.expand(expression)
+    slope = sympy.diff(expanded, x)
+    if x in slope.free_symbols:
+        slope = sympy.expand(-slope * x**2)
+        return sympy.expand(expanded - slope / x), slope
+    return sympy.expand(expanded - slope * x), slope
+
+
+def range_text(branch: Branch, x: Expr, values: Values, whole: bool) -> str:
+    """Say in which range of x the branch stays active."""
+    low, high = valid_range(branch, x, values)
+    if whole:
+        least, most = max(1, math.ceil(low)), math.floor(high) if math.isfinite(high) else None
+        end = "" if most is None else f" <= {most:,}"
+        return f"{least:,} <= {x.name}{end}"
+    if low == 0 and not math.isfinite(high):
+        return f"every {x.name} > 0"
+    end = f" <= {high:.6g}" if math.isfinite(high) else ""
+    return f"{low:.6g} <= {x.name}{end}"
+
+
+def part(name: str, expression: Expr, values: Values) -> tuple[str, str, float]:
+    """Name a part of a formula: its text and its value."""
+    return name, text(sympy.factor_terms(expression)), number(expression, values)
+
+
+def fits_memory(case: Case, B: int, S: int) -> bool | None:
+    """Tell whether a decode step fits; None where the capacity is not known."""
+    try:
+        return bool(memory_bytes(case, B, S) <= case.limit[0])
+    except RooflmError:
+        return None

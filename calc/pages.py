@@ -1,0 +1,243 @@
+"""What people see of an answer: its tables and its notes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .output import Page, Table
+from .units import show_gb, show_number
+
+Answer = dict[str, Any]
+
+
+def models_page(answer: Answer) -> Page:
+    """Lay out the list of models."""
+    rows = [
+        (r["name"], r["hf"] or "", show_number(r["parameters"] / 1e9), show_gb(r["weights_bytes"]),
+         f"{r['cache_bytes_per_token'] / 1e3:,.1f}", _count(r["max_context_tokens"]))
+        for r in answer["rows"]
+    ]  # fmt: skip
+    heads = ("model", "Hugging Face", "parameters [1e9]", "bf16 weights [GB]",
+             "cache per token [kB]", "longest context")  # fmt: skip
+    return Page([Table(heads, rows, keys=1, words=heads[1:2])])
+
+
+def hardware_page(answer: Answer) -> Page:
+    """Lay out the list of hardware; one chip alone with every figure."""
+    rows = answer["rows"]
+    if len(rows) == 1:
+        heads = ("figure", "value", "note", "date", "source")
+        figures = [
+            (f["key"], _figure(f["value"]), f["note"] or "", f["date"] or "", f["url"] or "")
+            for f in rows[0]["figures"]
+        ]
+        return Page(
+            [Table(heads, figures, rows[0]["full_name"], words=heads[2:])], rows[0]["notes"]
+        )
+    heads = ("hardware", "kind", "label [GB]", "driver [GB]", "bandwidth [TB/s]",
+             "bf16 [TFLOP/s]", "fp8 [TFLOP/s]", "power [W]", "price [USD/h]")  # fmt: skip
+    cells = [
+        (r["name"], r["kind"], _cell(r["label_gb"], 1), _cell(r["driver_bytes"], 1e9),
+         _cell(r["bandwidth_bytes_per_s"], 1e12), _cell(r["bf16_flops_per_s"], 1e12),
+         _cell(r["fp8_flops_per_s"], 1e12), _cell(r["power_w"], 1),
+         _cell(r["price_usd_per_hour"], 1))
+        for r in rows
+    ]  # fmt: skip
+    notes = ("dense rates, no sparsity; - is not known or not there; "
+             "`rooflm hardware NAME` gives sources",)  # fmt: skip
+    return Page([Table(heads, cells, keys=1, words=heads[1:2])], notes)
+
+
+def show_page(answer: Answer) -> Page:
+    """Lay out a model."""
+    dims = ", ".join(f"{k} = {v:,}" for k, v in answer["dimensions"].items())
+    parts = [(k, f"{v:,}") for k, v in answer["parameters"].items()]
+    sizes = [(k, f"{v:,}", show_gb(v)) for k, v in answer["weights_bytes_by_format"].items()]
+    cache = answer["cache"]
+    layers = [(g["kind"], str(g["count"]), f"{g['elements_per_token']:,}") for g in cache["layers"]]
+    tables = [
+        Table(("parameters", "number"), parts, f"{answer['model']}: {dims}"),
+        Table(("weights", "bytes", "GB"), sizes),
+        Table(("cache", "layers", "elements per token and layer"), layers),
+    ]
+    per_token = f"cache: {cache['bytes_per_token']:,} bytes per token of a sequence"
+    source = f"source: {answer['source']}"
+    return Page(tables, [per_token, *answer["unusual"], *answer["assumptions"], source])
+
+
+def fit_page(answer: Answer) -> Page:
+    """Lay out what fills the memory."""
+    heads = ("batch", "context", "weights [GB]", "cache [GB]", "activations [GB]", "reserve [GB]",
+             "memory [GB]", "margin [GB]", "fits", "sequences that fit")  # fmt: skip
+    rows = [
+        (f"{r['batch']:,}", f"{r['context_tokens']:,}", show_gb(r["memory"]["weights_bytes"]),
+         show_gb(r["memory"]["kv_cache_bytes"]), _gb(r["memory"].get("activations_bytes")),
+         _gb(r["memory"].get("reserve_bytes")), show_gb(r["memory_bytes"]),
+         show_gb(r["margin_bytes"]), _yes(r["fits"]), f"{r['max_sequences']:,}")
+        for r in answer["rows"]
+    ]  # fmt: skip
+    notes = [_way(w) for w in answer.get("ways", ())] + answer["assumptions"]
+    return Page([Table(heads, rows, _title(answer), keys=2)], notes)
+
+
+def sweep_page(answer: Answer) -> Page:
+    """Lay out a sweep of decode steps, prefills or requests."""
+    rows = answer["rows"]
+    heads = ["batch", "context", "weights [GB]", "cache [GB]", "memory [GB]", "fits",
+             *_time_heads(answer["phase"]), "tokens/s", "FLOP/B", "regime"]  # fmt: skip
+    cells = [
+        (_number(r["batch"]), _number(r["context_tokens"]), show_gb(r["weights_bytes"]),
+         show_gb(r["kv_cache_bytes"]), show_gb(r["memory_bytes"]), _yes(r["fits"]),
+         *_times(r, answer["phase"]), _cell(r["tokens_per_s"], 1),
+         _cell(r["intensity_flops_per_byte"], 1), r["regime"])
+        for r in rows
+    ]  # fmt: skip
+    title = f"{_title(answer)}, {answer['phase']}, {rows[0]['basis']}"
+    notes = list(answer["assumptions"])
+    if "mixed_context_tokens" in answer:
+        notes.insert(0, f"mixed contexts, the mean is shown: {len(answer['mixed_context_tokens'])} "
+                        "lengths share the batch equally")  # fmt: skip
+    if answer["phase"] != "decode" and rows[0]["passes"] > 1:
+        r = rows[0]
+        notes.insert(0, f"{r['passes']} passes of the first row's prefill read "
+                        f"{show_gb(r['weight_read_bytes'])} GB of weights and "
+                        f"{show_gb(r['cache_read_bytes'])} GB of cache")  # fmt: skip
+    return Page([Table(heads, cells, title, keys=2)], notes)
+
+
+def compare_page(answer: Answer) -> Page:
+    """Lay out a comparison."""
+    rows = answer["rows"]
+    heads = ["model", "hardware", "batch", "context", "format", "memory [GB]", "capacity [GB]",
+             "fits", *_time_heads(answer["phase"]), "tokens/s", "regime"]  # fmt: skip
+    cells = [
+        (r["model"], r["hardware"], _number(r["batch"]), _number(r["context_tokens"]),
+         r["weights_format"], show_gb(r["memory_bytes"]), _gb(r["capacity_bytes"]),
+         "-" if r["fits"] is None else _yes(r["fits"]), *_times(r, answer["phase"]),
+         _cell(r["tokens_per_s"], 1), r["regime"] or "-")
+        for r in rows
+    ]  # fmt: skip
+    reasons = dict.fromkeys(r["reason"] for r in rows if r["reason"])
+    return Page([Table(heads, cells, keys=2)], [*reasons, *answer["assumptions"]])
+
+
+def roofline_page(answer: Answer) -> Page:
+    """Lay out operators against the ridge."""
+    heads = ("operator", "runs", "GFLOP", "GB", "FLOP/B", "bound [ms]", "regime")
+    size = f"{answer['batch']:,}"
+    length = f"{answer['context_tokens']:,}"
+    decode = f"{_title(answer)}, decode, batch {size}, context {length}"
+    prefill = f"prefill of {size} prompts of {length} tokens"
+    tables = [
+        Table(heads, [_operator(r) for r in answer["operators"]], decode),
+        Table(heads, [_operator(r) for r in answer["prefill_operators"]], prefill),
+    ]
+    ridge = f"ridge: {show_number(answer['ridge_flops_per_byte'])} FLOP/B"
+    bytes_ = ("GB and FLOP/B count unfused activations; bound and regime count what no fusion "
+              "avoids, so that the bounds add up to the step")  # fmt: skip
+    return Page(tables, [ridge, bytes_, *answer["assumptions"]])
+
+
+def _operator(row: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        row["name"], f"{row['runs']:,}", show_number(row["flops"] / 1e9), show_gb(row["bytes"]),
+        show_number(row["intensity_flops_per_byte"]), show_number(1e3 * row["bound_s"]),
+        row["regime"],
+    )  # fmt: skip
+
+
+def explain_page(answer: Answer, sensitivity: dict[str, dict[str, float]] | None = None) -> Page:
+    """Lay out a formula, its substitution and its value."""
+    heads = ("quantity", "formula", "with numbers", "value", "unit")
+    rows = [
+        (t["name"], t["formula"], t["substitution"],
+         "-" if t["value"] is None else f"{t['value']:,.9g}", t["unit"])
+        for t in answer["terms"]
+    ]  # fmt: skip
+    letters = [
+        (name, f"{entry['value']:,.9g}", entry["unit"]) for name, entry in answer["letters"].items()
+    ]
+    tables = [
+        Table(heads, rows, f"{answer['quantity']} of {_title(answer)}", words=heads[1:3]),
+        Table(("letter", "value", "unit"), letters),
+    ]
+    notes = [f"left out: {o}" for o in answer["omits"]] + [f"source: {answer['source']}"]
+    return Page([*tables, *_sensitivity(sensitivity)], [*notes, *answer["assumptions"]])
+
+
+def solve_page(answer: Answer) -> Page:
+    """Lay out a solved unknown."""
+    value = answer["value"]
+    shown = "none" if value is None else f"{value:,.9g}"
+    heads = ("unknown", "value", "unit", "why")
+    rows = [(answer["unknown"], shown, answer["unit"], answer["reason"])]
+    tables = [Table(heads, rows, _title(answer), words=heads[3:])]
+    if answer["formula"]:
+        head = ("formula", "stands for", "value")
+        parts = [(answer["formula"], "", shown)]
+        parts += [(d["name"], d["formula"], f"{d['value']:,.9g}") for d in answer["definitions"]]
+        tables.append(Table(head, parts, words=head[1:2]))
+    notes = [f"the formula holds for {answer['valid_for']}"] if answer["valid_for"] else []
+    more = _sensitivity(answer.get("sensitivity"))
+    return Page([*tables, *more], [*notes, *answer["assumptions"]])
+
+
+def _sensitivity(found: dict[str, dict[str, float]] | None) -> list[Table]:
+    if not found:
+        return []
+    symbols = sorted({s for column in found.values() for s in column})
+    rows = [(s, *(f"{column.get(s, 0):+.4f}" for column in found.values())) for s in symbols]
+    title = "per cent of change for one per cent of each symbol, on the active branch"
+    return [Table(("symbol", *found), rows, title)]
+
+
+def _title(answer: Answer) -> str:
+    return f"{answer['model']} on {answer['hardware']}"
+
+
+def _time_heads(phase: str) -> list[str]:
+    return {
+        "decode": ["step [ms]"],
+        "prefill": ["TTFT [ms]"],
+        "request": ["TTFT [ms]", "ITL [ms]", "E2E [s]"],
+    }[phase]
+
+
+def _times(row: dict[str, Any], phase: str) -> list[str]:
+    keys = {"decode": ["time_s"], "prefill": ["ttft_s"], "request": ["ttft_s", "itl_s"]}[phase]
+    cells = [_cell(row[k], 1e-3) for k in keys]
+    return [*cells, _cell(row["e2e_s"], 1)] if phase == "request" else cells
+
+
+def _way(way: dict[str, Any]) -> str:
+    match way["option"]:
+        case "--on":
+            price, date = way["price_usd_per_hour"], way["price_date"]
+            cost = f", {price:.2f} USD/h ({date})" if price is not None else ", price not known"
+            return f"would fit: --on {way['value']} ({show_gb(way['capacity_bytes'])} GB{cost})"
+        case option:
+            return f"would fit: {option} {int(way['value']):,} at the most"
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def _count(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.10g}"
+
+
+def _gb(value: float | None) -> str:
+    return "-" if value is None else show_gb(value)
+
+
+def _cell(value: float | None, unit: float) -> str:
+    return "-" if value is None else show_number(value / unit)
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.15g}" if value < 1e12 else f"{value:.6g}"

@@ -1,0 +1,323 @@
+"""The inverse of a question: exact by bracketing, then the formula of the active branch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from .branches import active, elasticities
+from .case import Case, max_sequences, memory_bytes
+from .errors import RooflmError
+from .inverse import (
+    FAR,
+    MOST,
+    Answer,
+    affine,
+    fits_memory,
+    memory_expression,
+    part,
+    range_text,
+    step_s,
+    time_expression,
+)
+from .memory import largest, weights_bytes
+from .model import cache_elements
+from .sweep import assumptions
+from .symbols import BATCH, BETA, CAPACITY, CONTEXT, PEAK, letter, number, symbolic_case
+from .turning import compute_bound_batch, longest_compute_bound
+
+Unknown = Literal["batch", "context", "bandwidth", "compute", "capacity", "throughput"]
+UNKNOWNS: tuple[Unknown, ...] = (
+    "batch", "context", "bandwidth", "compute", "capacity", "throughput",
+)  # fmt: skip
+When = Literal["compute-bound", "cache-equals-weights"]
+WHENS: tuple[When, ...] = ("compute-bound", "cache-equals-weights")
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the answer must meet; without any, it must fit the memory."""
+
+    latency_s: float | None = None
+    tokens_per_s: float | None = None
+    share: float | None = None
+    """Share of the throughput limit, between 0 and 1."""
+    when: When | None = None
+
+
+def solve(case: Case, unknown: Unknown, batch: int, context: int, target: Target) -> dict[str, Any]:
+    """Answer with the value of an unknown, the formula behind it, and where that holds."""
+    answer = _dispatch(case, unknown, batch, context, target)
+    timed = unknown != "capacity" and not (unknown in ("batch", "context") and target == Target())
+    return {
+        "schema": "rooflm.solve/1",
+        "model": case.model.name,
+        "hardware": case.machine.name,
+        "unknown": unknown,
+        "value": answer.value,
+        "unit": answer.unit,
+        "feasible": answer.value is not None,
+        "reason": answer.reason,
+        "formula": answer.formula or None,
+        "definitions": [{"name": n, "formula": f, "value": v} for n, f, v in answer.definitions],
+        "valid_for": answer.valid_for or None,
+        **dict(answer.more),
+        "assumptions": assumptions(case, contexts=[context], timed=timed),
+    }
+
+
+def _dispatch(case: Case, unknown: Unknown, batch: int, context: int, target: Target) -> Answer:
+    if unknown == "capacity":
+        return _capacity(case, batch, context)
+    if unknown == "throughput":
+        return _throughput_limit(case, context)
+    if unknown in ("bandwidth", "compute"):
+        if target.latency_s is None:
+            raise RooflmError(
+                f"{unknown} is solved for a latency", "--latency", "Say --latency 20ms."
+            )
+        return _rate(case, unknown, batch, context, target.latency_s)
+    if target.when == "compute-bound":
+        if unknown == "context":
+            return longest_compute_bound(case, batch)
+        return compute_bound_batch(case, context)
+    if target.when == "cache-equals-weights":
+        return _cache_equals_weights(case, unknown, batch, context)
+    if target.tokens_per_s is not None or target.share is not None:
+        if unknown == "context":
+            what = "a throughput target is solved for the batch"
+            raise RooflmError(what, "UNKNOWN", "Ask for batch, or give --latency.")
+        return _batch_for_throughput(case, context, target)
+    return _largest(case, unknown, batch, context, target.latency_s)
+
+
+def _largest(
+    case: Case, unknown: Unknown, batch: int, context: int, latency: float | None
+) -> Answer:
+    """Find the largest batch or context that fits, or that meets a latency."""
+    by_batch = unknown == "batch"
+    x, unit = (BATCH, "sequences") if by_batch else (CONTEXT, "tokens")
+
+    def at(n: int) -> tuple[int, int]:
+        return (n, context) if by_batch else (batch, n)
+
+    if latency is None:
+        limit = case.limit[0]
+        value = largest(lambda n: memory_bytes(case, *at(n)) <= limit, MOST)
+        expression, values = memory_expression(case)
+        bound, name, fixed, each = CAPACITY, "memory", "fixed_bytes", "bytes_per"
+        least = memory_bytes(case, *at(1))
+        none = f"none: one {unit[:-1]} takes {least:,.6g} B of {limit:,.6g} B"
+    else:
+        value = largest(lambda n: step_s(case, *at(n)) <= latency, MOST)
+        expression, values = time_expression(case)
+        bound, name, fixed, each = letter("τ"), "latency", "fixed_s", "s_per"
+        least = step_s(case, *at(1))
+        alone = "one sequence alone" if by_batch else "one token of context"
+        none = f"none: {alone} takes {1e3 * least:.6g} ms"
+    if value == 0:
+        return Answer(None, unit, none)
+    here = at(value)
+    values |= {BATCH: here[0], CONTEXT: here[1], letter("τ"): latency or 1.0}
+    branch = active(expression, values)
+    constant, slope = affine(branch.formula, x)
+    each = f"{each}_{unit[:-1]}"
+    reason = f"largest {unknown} within the {name}"
+    more: list[tuple[str, Any]] = []
+    if value >= MOST:
+        return Answer(
+            None, unit, f"no limit up to {MOST:,}: the {name} does not grow with {x.name}"
+        )
+    if latency is not None:
+        fits = fits_memory(case, *here)
+        more.append(("fits", fits))
+        if fits is False:
+            reason += "; it does not fit the memory"
+            if by_batch:
+                reason += f", where {max_sequences(case, context):,} do"
+    return Answer(
+        value,
+        unit,
+        reason,
+        formula=f"{x.name} = floor(({bound.name} - {fixed})/{each})",
+        definitions=(part(fixed, constant, values), part(each, slope, values)),
+        valid_for=range_text(branch, x, values, whole=True),
+        more=tuple(more),
+    )
+
+
+def _capacity(case: Case, batch: int, context: int) -> Answer:
+    """Tell the memory that a decode step needs."""
+    expression, values = memory_expression(case)
+    values |= {BATCH: batch, CONTEXT: context}
+    branch = active(expression, values)
+    value = memory_bytes(case, batch, context)
+    constant, slope = affine(branch.formula, BATCH)
+    return Answer(
+        value,
+        "B",
+        "weights, cache, activations and reserve of the step",
+        formula="M = fixed_bytes + B*bytes_per_sequence",
+        definitions=(
+            part("fixed_bytes", constant, values),
+            part("bytes_per_sequence", slope, values),
+        ),
+        valid_for=range_text(branch, BATCH, values, whole=True),
+    )
+
+
+def _rate(case: Case, unknown: Unknown, batch: int, context: int, latency: float) -> Answer:
+    """Find the bandwidth or the compute rate at which a step takes a given time."""
+    bandwidth = unknown == "bandwidth"
+    if not bandwidth and case.time_model == "bandwidth":
+        what = "the time model bandwidth counts no compute"
+        raise RooflmError(what, "--time-model", "Choose another one.")
+    compute = case.precision.weights.compute
+    x, unit = (BETA, "B/s") if bandwidth else (PEAK, "FLOP/s")
+
+    def at(rate: float) -> Case:
+        machine = case.machine
+        if bandwidth:
+            return replace(case, machine=replace(machine, bandwidth_bytes_per_s=rate))
+        return replace(case, machine=replace(machine, flops={compute: rate}, best_flops={}))
+
+    def seconds(rate: float) -> float:
+        return step_s(at(rate), batch, context)
+
+    huge = 1e30
+    if seconds(huge) > latency:
+        other = "compute" if bandwidth else "memory traffic"
+        return Answer(
+            None, unit, f"none: {other} alone takes {1e3 * seconds(huge):.6g} ms at any {unknown}"
+        )
+    low, high = 1.0, huge
+    for _ in range(200):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if seconds(middle) <= latency else (middle, high)
+    expression, values = time_expression(at(high))
+    values |= {BATCH: batch, CONTEXT: context, x: high, letter("τ"): latency}
+    branch = active(expression, values)
+    fixed, moved = affine(branch.formula, x)
+    name = "bytes" if bandwidth else "flops"
+    return Answer(
+        high,
+        unit,
+        f"least {unknown} at which the step takes {1e3 * latency:g} ms",
+        formula=f"{x.name} = {name}/(τ - other_s)",
+        definitions=(part(name, moved, values), part("other_s", fixed, values)),
+        valid_for=range_text(branch, x, values, whole=False),
+    )
+
+
+def throughput_limit(case: Case, context: int) -> float:
+    """Tokens per second that a batch without end tends to, memory permitting."""
+    return FAR / (step_s(case, FAR, context) - _fixed_seconds(case, context))
+
+
+def _fixed_seconds(case: Case, context: int) -> float:
+    expression, values = time_expression(case)
+    values |= {BATCH: FAR, CONTEXT: context}
+    return number(affine(active(expression, values).formula, BATCH)[0], values)
+
+
+def _throughput_limit(case: Case, context: int) -> Answer:
+    """Tell the throughput that a batch without end tends to."""
+    expression, values = time_expression(case)
+    values |= {BATCH: FAR, CONTEXT: context}
+    branch = active(expression, values)
+    fixed, slope = affine(branch.formula, BATCH)
+    limit = 1 / number(slope, values)
+    more: list[tuple[str, Any]] = []
+    if case.lecture or case.time_model == "bandwidth":
+        half = number(fixed, values) / number(slope, values)
+        more.append(("half_batch", half))
+    fits = _most_that_fit(case, context)
+    if fits:
+        more += [
+            ("max_sequences", fits),
+            ("fitting_tokens_per_s", fits / step_s(case, fits, context)),
+        ]
+    return Answer(
+        limit,
+        "tokens/s",
+        "limit of a batch without end: the time that each further sequence adds"
+        + (f"; {fits:,} sequences fit" if fits else ""),
+        formula="limit = 1/s_per_sequence",
+        definitions=(part("s_per_sequence", slope, values),),
+        valid_for=range_text(branch, BATCH, values, whole=True),
+        more=tuple(more),
+    )
+
+
+def _most_that_fit(case: Case, context: int) -> int | None:
+    try:
+        return max_sequences(case, context)
+    except RooflmError:
+        return None
+
+
+def _batch_for_throughput(case: Case, context: int, target: Target) -> Answer:
+    """Find the smallest batch that reaches a throughput, or a share of its limit."""
+    limit = throughput_limit(case, context)
+    wanted = target.tokens_per_s if target.share is None else target.share * limit
+    assert wanted is not None
+    if wanted >= limit:
+        return Answer(None, "sequences", f"none: the limit is {limit:,.6g} tokens/s")
+    value = 1 + largest(lambda B: B / step_s(case, B, context) < wanted, MOST)
+    expression, values = time_expression(case)
+    values |= {BATCH: value, CONTEXT: context, letter("R"): wanted}
+    branch = active(expression, values)
+    fixed, slope = affine(branch.formula, BATCH)
+    fits = fits_memory(case, value, context)
+    reason = f"smallest batch that reaches {wanted:,.6g} tokens/s"
+    if target.share is not None:
+        reason += f", {target.share:g} of the limit of {limit:,.6g}"
+    if fits is False:
+        reason += f"; it does not fit the memory, where {max_sequences(case, context):,} do"
+    return Answer(
+        value,
+        "sequences",
+        reason,
+        formula="B = ceil(R*fixed_s/(1 - R*s_per_sequence))",
+        definitions=(
+            ("R", "the throughput asked for", wanted),
+            part("fixed_s", fixed, values),
+            part("s_per_sequence", slope, values),
+        ),
+        valid_for=range_text(branch, BATCH, values, whole=True),
+        more=(("limit_tokens_per_s", limit), ("fits", fits)),
+    )
+
+
+def _cache_equals_weights(case: Case, unknown: Unknown, batch: int, context: int) -> Answer:
+    """Find where the cache of all sequences takes as many bytes as the weights."""
+    symbolic = symbolic_case(case)
+    letters = symbolic.case
+    weights = weights_bytes(letters.model, letters.precision, norms=not case.lecture)
+    token = letters.precision.cache.bytes * cache_elements(letters.model, 1)
+    values = symbolic.values | {BATCH: batch, CONTEXT: context}
+    by_batch = unknown == "batch"
+    x, other, unit = (BATCH, CONTEXT, "sequences") if by_batch else (CONTEXT, BATCH, "tokens")
+    value = number(weights, values) / (number(token, values) * float(values[other]))
+    return Answer(
+        value,
+        unit,
+        f"{unknown} at which cache and weights take the same memory",
+        formula=f"{x.name} = weights_bytes/({other.name}*cache_bytes_per_token)",
+        definitions=(
+            part("weights_bytes", weights, values),
+            part("cache_bytes_per_token", token, values),
+        ),
+        valid_for=f"every {x.name} > 0",
+    )
+
+
+def sensitivity(case: Case, batch: int, context: int) -> dict[str, dict[str, float]]:
+    """Per cent that time and throughput change for one per cent of each symbol."""
+    expression, values = time_expression(case)
+    values |= {BATCH: batch, CONTEXT: context}
+    return {
+        "time_s": elasticities(expression, values),
+        "tokens_per_s": elasticities(BATCH / expression, values),
+    }

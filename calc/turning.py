@@ -1,0 +1,125 @@
+"""Where a decode step turns from memory-bound to compute-bound, or why it never does."""
+
+from __future__ import annotations
+
+from .branches import Branch, active, valid_range
+from .case import Case, memory_bytes
+from .errors import RooflmError
+from .hardware import bound_flops
+from .inverse import FAR, MOST, Answer, affine, fits_memory, part, range_text
+from .memory import largest
+from .passes import decode
+from .symbols import BATCH, CONTEXT, PEAK, Expr, Values, number, symbolic_case, sympy
+from .timing import Rates, bandwidth_time, compulsory_bytes, compute_time, flops, shares
+
+
+def both_times(case: Case, B: int, S: int) -> tuple[float, float]:
+    """Seconds of a decode step that compute sets, and that memory traffic sets.
+
+    Where the time model adds up whole passes, and in lecture accounting, these are the two totals.
+    """
+    if case.time_model == "bandwidth" and not case.lecture:
+        what = "the time model bandwidth counts no compute"
+        raise RooflmError(what, "--time-model", "Leave the option out.")
+    pass_ = case.ledger(decode(B, S))
+    if case.lecture:
+        peak = bound_flops(case.machine, case.precision.weights.compute)
+        moving = bandwidth_time(memory_bytes(case, B, S), case.rates.bytes_per_s)
+        return compute_time(flops(pass_), peak), moving
+    return shares(pass_, case.rates, case.time_model)
+
+
+def is_compute_bound(case: Case, B: int, S: int) -> bool:
+    """Tell whether compute holds more than half of a decode step."""
+    computing, moving = both_times(case, B, S)
+    return computing > moving
+
+
+def compute_bound_batch(case: Case, context: int) -> Answer:
+    """Find the smallest batch at which a step is compute-bound, or say why there is none."""
+    if not is_compute_bound(case, MOST, context):
+        return _never(case, context)
+    value = 1 + largest(lambda B: not is_compute_bound(case, B, context), MOST)
+    branch, values = excess(case, value, context)
+    fixed, gained = affine(branch.formula, BATCH)
+    low, _ = valid_range(branch, BATCH, values)
+    root = -number(fixed, values) / number(gained, values)
+    reason = "smallest batch at which compute holds more than half of the step"
+    formula = "B = floor(fixed_s/gained_s_per_sequence) + 1"
+    if root < low:
+        # The sum jumps: at this batch an operator changes sides.
+        reason += "; an operator turns compute-bound there"
+        formula, root = f"B = floor({low:.9g}) + 1, where that operator's two times are equal", low
+    fits = fits_memory(case, value, context)
+    return Answer(
+        value,
+        "sequences",
+        reason if fits is not False else f"{reason}; it does not fit the memory",
+        formula=formula,
+        definitions=(
+            part("fixed_s", -fixed, values),
+            part("gained_s_per_sequence", gained, values),
+        ),
+        valid_for=range_text(branch, BATCH, values, whole=True),
+        more=(("root", root), ("fits", fits)),
+    )
+
+
+def longest_compute_bound(case: Case, batch: int) -> Answer:
+    """Find the longest context at which a batch is compute-bound."""
+    value = largest(lambda S: is_compute_bound(case, batch, S), MOST)
+    if not value:
+        return Answer(None, "tokens", f"none: {batch:,} sequences are memory-bound at any context")
+    if value >= MOST:
+        return Answer(None, "tokens", f"no limit up to {MOST:,} tokens")
+    branch, values = excess(case, batch, value)
+    fixed, lost = affine(branch.formula, CONTEXT)
+    return Answer(
+        value,
+        "tokens",
+        "longest context at which compute holds more than half of the step",
+        formula="S = ceil(excess_s/lost_s_per_token) - 1",
+        definitions=(part("excess_s", fixed, values), part("lost_s_per_token", -lost, values)),
+        valid_for=range_text(branch, CONTEXT, values, whole=True),
+    )
+
+
+def _never(case: Case, context: int) -> Answer:
+    """Prove that no batch is compute-bound: what a further sequence adds to either side."""
+    longest = largest(lambda S: is_compute_bound(case, MOST, S), MOST)
+    computing, moving = (seconds / FAR for seconds in both_times(case, FAR, context))
+    tail = f"above {longest:,} tokens of context none is" if longest else "at no context is one"
+    return Answer(
+        None,
+        "sequences",
+        f"none: each further sequence adds {1e6 * moving:.4g} us of memory time and "
+        f"{1e6 * computing:.4g} us of compute; {tail}",
+        more=(("longest_context_tokens", longest),),
+    )
+
+
+def excess(case: Case, B: int, S: int) -> tuple[Branch, Values]:
+    """Compute time less memory time in symbols, each operator on the side it has at a point."""
+    symbolic = symbolic_case(case)
+    letters = symbolic.case
+    pass_ = letters.ledger(decode(BATCH, CONTEXT))
+    values = symbolic.values | {BATCH: B, CONTEXT: S}
+    if case.lecture or case.time_model != "operator":
+        moved = compulsory_bytes(pass_)
+        if case.lecture:
+            moved = memory_bytes(letters, BATCH, CONTEXT)
+            values[PEAK] = bound_flops(case.machine, case.precision.weights.compute)
+        total = compute_time(flops(pass_), PEAK) - bandwidth_time(moved, letters.rates.bytes_per_s)
+        return Branch(total, ()), values
+    rates: Rates = letters.rates
+    formula: Expr = sympy.Integer(0)
+    conditions: list[Expr] = []
+    for op in pass_:
+        compute = op.count * compute_time(op.flops, rates.flops_per_s)
+        memory = op.count * bandwidth_time(op.compulsory_bytes, rates.bytes_per_s)
+        computes = number(compute, values) > number(memory, values)
+        formula += compute if computes else -memory
+        conditions.append(compute - memory if computes else memory - compute)
+    # What is left of min (rows of a gathered table) is chosen by the point as well.
+    chosen = active(formula, values)
+    return Branch(chosen.formula, (*map(sympy.sympify, conditions), *chosen.conditions)), values
