@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from .case import Case, memory
+from .branches import active
+from .case import Case, max_sequences, memory, memory_bytes
+from .inverse import affine
 from .matmul import intensity, ridge
 from .memory import activations_bytes
 from .model import cache_elements, parameters
@@ -78,6 +80,8 @@ def definitions(question: Question, symbolic: Symbolic) -> Definitions:
     if question.work is None:
         known |= _step_definitions(case)
         known["context_tokens"] = CONTEXT
+        if CAPACITY in symbolic.values:
+            known |= _most(question, symbolic)
     else:
         known |= _request_definitions(question, case)
     known |= {
@@ -128,16 +132,30 @@ def _step_definitions(case: Case) -> Definitions:
         known |= _operators(case, "prefill.", prefill(BATCH, CONTEXT))
         known["ridge_flops_per_byte"] = ridge(case.rates.flops_per_s, case.rates.bytes_per_s)
         whole = activations_bytes(case.ledger(prefill(1, CONTEXT)))
-        known["prefill_activations_bytes"] = _tidy(whole)
+        known["prefill_activations_bytes"] = whole
     return known
 
 
 def _memory(case: Case, segments: Sequence[Segment]) -> Definitions:
     """Define what a pass needs in memory, kind by kind."""
     kinds = memory(case, segments, case.ledger(segments))
-    known = {k: _tidy(v) for k, v in kinds.items() if k != "weights_bytes"}
+    known = {k: v for k, v in kinds.items() if k != "weights_bytes"}
     known["memory_bytes"] = _sum(k for k, v in kinds.items() if not is_zero(v))
     return known
+
+
+def _most(question: Question, symbolic: Symbolic) -> Definitions:
+    """Define how many sequences fit, on the branch of the activations that is active there."""
+    most = max_sequences(question.case, question.context)
+    values = symbolic.values | {BATCH: max(1, most), CONTEXT: question.context}
+    held = active(memory_bytes(symbolic.case, BATCH, CONTEXT), values).formula
+    fixed, each = affine(held, BATCH)
+    room = letter("capacity_bytes") - letter("fixed_bytes")
+    return {
+        "max_sequences": sympy.Max(0, sympy.floor(room / letter("bytes_per_sequence"))),
+        "fixed_bytes": fixed,
+        "bytes_per_sequence": each,
+    }
 
 
 def _pass(case: Case, segments: Sequence[Segment], prefix: str = "") -> Definitions:
@@ -150,7 +168,7 @@ def _pass(case: Case, segments: Sequence[Segment], prefix: str = "") -> Definiti
     known |= _by_part(pass_, f"{prefix}bytes", compulsory_bytes)
     for name, kind in (("weight_read", "weight_bytes"), ("cache_read", "read_bytes")):
         moved = total(op.count * getattr(op, kind) for op in pass_)
-        known[f"{prefix}{name}_bytes"] = _tidy(moved)
+        known[f"{prefix}{name}_bytes"] = moved
     # The pass as one operator: what the time models see that add up nothing.
     work, moved = letter(f"{prefix}flops"), letter(f"{prefix}bytes")
     one = [Operator("all", "all", 1, flops=work, weight_bytes=moved)]
@@ -166,14 +184,14 @@ def _by_part(pass_: Sequence[Operator], key: str, of: Callable[[list[Operator]],
     for op in pass_:
         groups.setdefault(op.part.replace(" ", "_"), []).append(op)
     subtotals = {f"{part}_{key}": of(ops) for part, ops in groups.items()}
-    known = {name: _tidy(subtotal) for name, subtotal in subtotals.items() if not is_zero(subtotal)}
+    known = {name: subtotal for name, subtotal in subtotals.items() if not is_zero(subtotal)}
     return {key: _sum(known), **known}
 
 
 def _operators(case: Case, prefix: str, segments: Sequence[Segment]) -> Definitions:
     """Define the rows of the roofline: OPERATOR.FIGURE."""
     return {
-        f"{prefix}{op.name.replace(' ', '_')}.{key}": _tidy(expression)
+        f"{prefix}{op.name.replace(' ', '_')}.{key}": expression
         for op in case.ledger(segments)
         for key, expression in operator_figures(op, case.rates).items()
     }
@@ -258,11 +276,3 @@ def _fullest(question: Question, inner: list[Segment], final: list[Segment]) -> 
 
 def _sum(names: Iterable[str]) -> Expr:
     return sympy.Add(*(letter(name) for name in names))
-
-
-def _tidy(expression: Q) -> Expr:
-    """Factor a subtotal, and the arguments of its max and min, for the reader."""
-    expression = sympy.sympify(expression)
-    if not expression.has(sympy.Max, sympy.Min):
-        return sympy.factor(expression)
-    return expression.func(*(_tidy(a) for a in expression.args)) if expression.args else expression

@@ -9,7 +9,7 @@ from .definitions import Definitions, Question, compose, definitions, point
 from .errors import RooflmError, nearest
 from .passes import FORMATS
 from .sweep import assumptions
-from .symbols import UNITS, Expr, Values, latex, letter, number, symbolic_case, text
+from .symbols import UNITS, Expr, Values, latex, letter, number, symbolic_case, sympy, text
 
 
 def explain(question: Question, quantity: str) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def explain(question: Question, quantity: str) -> dict[str, Any]:
 
 def _term(name: str, known: Definitions, values: Values) -> dict[str, Any]:
     """Describe one line of an explanation; a line inside a sum has no single value."""
-    expression = known[name]
+    expression = tidy(known[name])
     inner = {
         symbol: number(whole, values)
         for symbol in expression.free_symbols
@@ -61,6 +61,15 @@ def _term(name: str, known: Definitions, values: Values) -> dict[str, Any]:
         "value": None if bound else number(whole, values),
         "unit": unit_of(name),
     }
+
+
+def tidy(expression: Expr) -> Expr:
+    """Factor an expression, and the arguments of its max and min, for the reader."""
+    if not expression.args:
+        return expression
+    if expression.has(sympy.Max, sympy.Min, sympy.Sum):
+        return expression.func(*map(tidy, expression.args))
+    return sympy.factor(expression)
 
 
 def resolve(quantity: str, known: Mapping[str, Expr]) -> str:
@@ -104,6 +113,8 @@ def unit_of(name: str) -> str:
             return unit
     if last in FORMATS:
         return "B"
+    if last == "max_sequences":
+        return "sequences"
     return "1" if last in ("batch", "passes") else "parameters"
 
 

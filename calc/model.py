@@ -247,7 +247,7 @@ def symbolic(model: Model) -> tuple[Model, dict[str, Q]]:
         model,
         D=symbol("D", model.D),
         V=symbol("V", model.V),
-        positions=symbol("P", model.positions),
+        positions=symbol("V_pos", model.positions),
         embedding_width=None
         if model.embedding_width is None
         else symbol("E", model.embedding_width),

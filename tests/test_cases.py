@@ -9,15 +9,25 @@ from typing import Any
 import pytest
 
 from rooflm.calc import attention as att
-from rooflm.calc import matmul, mlp
+from rooflm.calc import matmul, mlp, requests
 from rooflm.calc.attention import Attention
 from rooflm.calc.case import Case
 from rooflm.calc.memory import largest
 from rooflm.calc.mlp import MLP
 from rooflm.calc.model import Group, Model, ledger, parameters, total_parameters
-from rooflm.calc.passes import decode
+from rooflm.calc.passes import Operator, decode, prefill
+from rooflm.calc.presets import find_model
+from rooflm.calc.solve import Target, Unknown, sensitivity, solve
 from rooflm.calc.sweep import step_row
-from rooflm.calc.timing import bandwidth_time, throughput
+from rooflm.calc.timing import (
+    TIME_MODELS,
+    Rates,
+    bandwidth_time,
+    compute_time,
+    flops,
+    step_time,
+    throughput,
+)
 
 from .golden import table
 from .helpers import h100
@@ -210,12 +220,257 @@ def causal(i: Inputs) -> dict[str, Any]:
     }
 
 
+def of_model(i: Inputs) -> tuple[Model, Inputs]:
+    """Take the model that a case names."""
+    dims = MODELS[i["model"]]
+    return model_of(dims), dims
+
+
+def attention_of(ops: list[Operator]) -> int:
+    """Add up the attention FLOPs of a pass."""
+    return sum(op.count * op.flops for op in ops if op.name == "attention")
+
+
+def linear_of(ops: list[Operator]) -> int:
+    """Add up all other FLOPs of a pass."""
+    return flops(ops) - attention_of(ops)
+
+
+def one_chunk(i: Inputs) -> dict[str, Any]:
+    """Attention of one chunk after a prefix."""
+    model, _ = of_model(i)
+    return {"flops": attention_of(ledger(model, prefill(1, i["chunk"], i["prefix"])))}
+
+
+def chunks(i: Inputs) -> dict[str, Any]:
+    """A prefill in chunks: what stays and what is read again."""
+    model, dims = of_model(i)
+    passes = requests.prefill_passes(1, requests.Work(i["S"], chunk=i["chunk"]))
+    m = requests.chunk_count(i["S"], i["chunk"])
+    read = requests.chunked_cache_reads(m, i["chunk"])
+    assert len(passes) == m
+    assert read == sum(p[0].context for p in passes)
+    return {
+        "n_chunks": m,
+        "attn_flops_total": sum(attention_of(ledger(model, p)) for p in passes),
+        "prior_kv_tokens_read": sum(p[0].cached for p in passes),
+        "kv_tokens_read_incl_own": read,
+        "kv_read_amplification": read / i["S"],
+        "kv_bytes_read": att.kv_cache_bytes(read, dims["K"], dims["H"], dims["L"]),
+        "weight_reads": m,
+    }
+
+
+def prefix(i: Inputs) -> dict[str, Any]:
+    """A prefill of which most is cached."""
+    model, _ = of_model(i)
+    work = requests.Work(i["prompt"], prefix=i["matched_tokens"], block=i["block_size"])
+    (left,) = requests.prefill_passes(1, work)
+    ops = ledger(model, left)
+    return {
+        "reused": work.reused,
+        "computed": left[0].new,
+        "attn_flops_full": attention_of(ledger(model, prefill(1, i["prompt"]))),
+        "attn_flops_left": attention_of(ops),
+        "linear_flops_left": linear_of(ops),
+    }
+
+
+def shared_prefix(i: Inputs) -> dict[str, Any]:
+    """Decode of sequences that share a prompt: storage, and reads by two kinds of kernel."""
+    _, dims = of_model(i)
+    K, H, L = dims["K"], dims["H"], dims["L"]
+    once = att.kv_cache_bytes(i["shared"] + i["n"] * i["private"], K, H, L)
+    return {
+        "stored": once,
+        "read_plain": i["n"] * att.kv_cache_bytes(i["shared"] + i["private"], K, H, L),
+        "read_cascade": once,
+        "intensity_shared_part": att.attention_intensity_limit(i["n"], dims["N"], K),
+    }
+
+
+def no_cache(i: Inputs) -> dict[str, Any]:
+    """Generation that recomputes its prefix at every step, counted step by step."""
+    n = i["n"]
+    without = sum(att.causal_pairs(0, s) for s in range(1, n + 1))
+    cached = sum(att.causal_pairs(s, 1) for s in range(n))
+    return {
+        "pairs_no_cache_causal": without,
+        "pairs_no_cache_closed_form": requests.pairs_without_cache(n),
+        "pairs_cached": cached,
+        "ratio": without // cached,
+        "linear_token_passes_no_cache": sum(range(1, n + 1)),
+        "linear_token_passes_cached": n,
+    }
+
+
+def prefill_time(i: Inputs) -> dict[str, Any]:
+    """Time to first token at an efficiency."""
+    if "model" not in i:
+        rate = i["chips"] * i["mfu"] * i["flops"]
+        return {"time": compute_time(2 * i["P"] * i["T"], rate)}
+    model, _ = of_model(i)
+    ops = ledger(model, prefill(1, i["T"]))
+    rate = i["mfu"] * i["flops"]
+    # The case gives two FLOPs to each norm weight as well, which no matmul has.
+    linear = linear_of(ops) + 2 * i["T"] * parameters(model)["norms"]
+    return {
+        "linear_flops": linear,
+        "attn_flops": attention_of(ops),
+        "time": compute_time(linear + attention_of(ops), rate),
+        "rule_of_thumb": compute_time(2 * total_parameters(model) * i["T"], rate),
+    }
+
+
+def ttft_sum(i: Inputs) -> dict[str, Any]:
+    """Time to first token behind a queue: the prefill yields the first token."""
+    first = i["queue"] + i["prefill"]
+    return {"ttft": first, "ttft_if_engine_redecodes": first + i["first_decode"]}
+
+
+def transfer(i: Inputs) -> dict[str, Any]:
+    """Hand a cache over a network."""
+    moved = i["tokens"] * i["kv_per_token"]
+    return {"bytes": moved, "time": bandwidth_time(moved, i["net_bw"])}
+
+
+def end_to_end(i: Inputs) -> dict[str, Any]:
+    """Time of a whole request."""
+    return {"e2e": requests.end_to_end_time(i["ttft"], i["tpot"], i["G"])}
+
+
+def lecture_case(K: int = 40) -> Case:
+    """Count Llama-2-13B on the H100 as the lecture does: the W and C of these cases."""
+    model = find_model("llama-2-13b", {"K": str(K)})
+    return Case(model, h100(), accounting="lecture", time_model="bandwidth")
+
+
+def solved(unknown: Unknown, target: Target, B: int = 1, K: int = 40) -> dict[str, Any]:
+    """Ask the solver, at 1024 tokens."""
+    return solve(lecture_case(K), unknown, B, 1024, target)
+
+
+def max_batch(i: Inputs) -> dict[str, Any]:
+    """Solve for the batch that fits."""
+    return {"B": solved("batch", Target())["value"]}
+
+
+def batch_for_latency(i: Inputs) -> dict[str, Any]:
+    """Solve for the batch within a latency, and learn what no batch can reach."""
+    answer = solved("batch", Target(latency_s=i["tau"]))
+    fixed = {d["name"]: d["value"] for d in answer["definitions"]}["fixed_s"]
+    assert solved("batch", Target(latency_s=0.007))["value"] is None
+    return {"B": answer["value"], "min_latency": fixed, "impossible_tau": 0.007}
+
+
+def crossover(i: Inputs) -> dict[str, Any]:
+    """Solve for the context where the cache takes as much as the weights."""
+    target = Target(when="cache-equals-weights")
+    return {f"B{B}": solved("context", target, B)["value"] for B in i["B"]}
+
+
+def throughput_limit(i: Inputs) -> dict[str, Any]:
+    """Solve for the throughput limit and what reaches a share of it."""
+    limit = solved("throughput", Target())
+    half = limit["half_batch"]
+    share = solved("batch", Target(share=0.9))
+    assert share["value"] == 280
+    return {
+        "R_inf": limit["value"],
+        "B_half": half,
+        "R_at_B_half": throughput(half, bandwidth_time(i["W"] + half * i["C"], i["bw"])),
+        "B_for_90pct": 0.9 * half / (1 - 0.9),
+    }
+
+
+def compute_bound(i: Inputs) -> dict[str, Any]:
+    """The batch where the weights alone, and the whole step, turn compute-bound."""
+    ridge = matmul.ridge(i["flops"], i["bw"])
+    answer = solved("batch", Target(when="compute-bound"), K=8)
+    return {
+        "B_weights": matmul.saturating_rows_shortcut(ridge),
+        "B_total": -1 if answer["value"] is None else answer["value"],
+    }
+
+
+def never_compute_bound(i: Inputs) -> dict[str, Any]:
+    """The context above which no batch is compute-bound, all 2P FLOPs counted."""
+    ridge = matmul.ridge(i["flops"], i["bw"])
+    return {"S": 2 * i["P"] / (i["kappa"] * ridge - att.attention_flops(40, N=40, H=128))}
+
+
+def elasticity(quantity: str) -> Callable[[Inputs], dict[str, Any]]:
+    """Elasticities of the lecture's time or throughput."""
+
+    def compute(i: Inputs) -> dict[str, Any]:
+        found = sensitivity(lecture_case(), i["B"], i["S"])[quantity]
+        return {"beta" if k == "β" else k: v for k, v in found.items()}
+
+    return compute
+
+
+def time_models(i: Inputs) -> dict[str, Any]:
+    """Five step-time models on the lecture's bytes, K = 8; the scaling book's by hand."""
+    case = lecture_case(K=8)
+    B, S = i["B"], i["S"]
+    W = 2 * total_parameters(case.model, norms=False)
+    C = att.kv_cache_bytes(S, 8, 128, 40)
+    linear = Operator("linear", "", 1, flops=W * B, weight_bytes=W)
+    scores = Operator(
+        "attention", "", 1, flops=40 * att.attention_flops(B * S, 40, 128), read_bytes=B * C
+    )
+    times = {m: step_time([linear, scores], case_rates(), m) for m in TIME_MODELS}
+    return {
+        "lecture": times["bandwidth"],
+        "scaling_book": scaling_book(B, W, C, 2, case_rates()),
+        "per_class": times["operator"],
+        "overlap_bound": times["overlap"],
+        "serial_bound": times["serial"],
+    }
+
+
+def case_rates() -> Rates:
+    """Rates of the lecture's H100."""
+    return Rates(989e12, 3.35e12)
+
+
+def scaling_book(B: int, W: float, C: float, b_w: float, rates: Rates) -> float:
+    """Compute the book's step time: attention by bandwidth, the rest on a roofline."""
+    compute = compute_time(2 * (W / b_w) * B, rates.flops_per_s)
+    return bandwidth_time(B * C, rates.bytes_per_s) + max(
+        compute, bandwidth_time(W, rates.bytes_per_s)
+    )
+
+
+def pop_quiz(i: Inputs) -> dict[str, Any]:
+    """A 30B model in int8 on 16 chips."""
+    rates = Rates(i["chips"] * i["flops"], i["chips"] * i["bw"])
+    each = i["S"] * i["kappa"]
+    return {f"t_b{B}": scaling_book(B, i["P"], each, 1, rates) for B in (4, 256)}
+
+
+def book_table(i: Inputs) -> dict[str, Any]:
+    """The book's table of a 13B model on eight chips."""
+    seconds = {B: bandwidth_time(i["W"] + B * i["C"], i["bw"]) for B in (1, 64, 240)}
+    return {
+        "t1": seconds[1],
+        "t64": seconds[64],
+        "thr240": throughput(240, seconds[240]),
+        "exact_kv": att.kv_cache_bytes(8192, 40, 128, 40),
+    }
+
+
 COMPUTE: dict[str, Callable[[Inputs], dict[str, Any]]] = {
     "t01_matmul_exact": one_matmul,
     "t01": saturation,
     "t02_mlp_saturating": saturation,
     "t02_mlp": one_mlp,
     "t02_attn_equals": equal_flops,
+    "t02_chunk_attn": one_chunk,
+    "t02_chunked": chunks,
+    "t02_prefix": prefix,
+    "t02_shared": shared_prefix,
+    "t02_no": no_cache,
     "t02_attn": one_attention,
     "t03_params_llama2_13b_lecture": lecture_parameters,
     "t03_params": one_model,
@@ -225,7 +480,23 @@ COMPUTE: dict[str, Callable[[Inputs], dict[str, Any]]] = {
     "t05_problem_10_2": problem_10_2,
     "t05_problem_10_3": problem_10_3,
     "t05_mqa": fewer_heads,
+    "t17_prefill": prefill_time,
+    "t17_scaling": prefill_time,
+    "t17_ttft": ttft_sum,
+    "t17_kv": transfer,
+    "t17_e2e": end_to_end,
     "t19": causal,
+    "t22_max": max_batch,
+    "t22_batch": batch_for_latency,
+    "t22_crossover": crossover,
+    "t22_throughput": throughput_limit,
+    "t22_compute": compute_bound,
+    "t22_never": never_compute_bound,
+    "t22_elasticities_latency": elasticity("time_s"),
+    "t22_elasticities_throughput": elasticity("tokens_per_s"),
+    "t22_latency": time_models,
+    "t22_scaling_book_popquiz": pop_quiz,
+    "t22_scaling_book_table": book_table,
 }
 
 

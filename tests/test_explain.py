@@ -1,0 +1,161 @@
+"""Every number of a table has a formula that gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from rooflm.calc.case import Case
+from rooflm.calc.definitions import Question, compose, definitions, point
+from rooflm.calc.explain import resolve
+from rooflm.calc.plain import is_map
+from rooflm.calc.presets import find_machine, find_model
+from rooflm.calc.requests import Work, sweep_requests
+from rooflm.calc.symbols import number, symbolic_case
+
+from .helpers import Terminal
+
+MODELS = ("llama-2-13b", "gpt2", "opt-350m", "qwen3-8b", "phi-2")
+WORK = ("--batch", "3", "--context", "700")
+REQUEST = ("--phase", "request", "--prompt", "500", "--output-tokens", "20", "--chunk", "128")
+
+
+def numbers(value: Any, prefix: str = "") -> Iterator[tuple[str, float]]:
+    """Walk the numeric columns of an answer."""
+    if is_map(value):
+        for key, inner in value.items():
+            yield from numbers(inner, f"{prefix}{key}.")
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield prefix[:-1], value
+
+
+def evaluator(question: Question) -> Callable[[str], float]:
+    """Define every quantity once; then give the value of the formula of each."""
+    symbolic = symbolic_case(question.case)
+    known = definitions(question, symbolic)
+    values = symbolic.values | point(question)
+    return lambda name: number(compose(known[resolve(name, known)], known), values)
+
+
+def lecture_or(model: str, more: tuple[str, ...]) -> Case:
+    """Make the case that the options name."""
+    options = dict(zip(more[::2], more[1::2], strict=True))
+    lecture = "--accounting" in options
+    time_model: Any = "bandwidth" if lecture else options.get("--time-model", "operator")
+    return Case(
+        find_model(model),
+        find_machine("h100-sxm"),
+        accounting="lecture" if lecture else "full",
+        time_model=time_model,
+    )
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("more", [(), ("--accounting", "lecture"), ("--time-model", "overlap")])
+def test_every_column_of_show_fit_and_sweep_is_explained(
+    rooflm: Terminal, model: str, more: tuple[str, ...]
+) -> None:
+    """The substituted formula equals the column to 1e-12."""
+    base = (model, "--on", "h100-sxm", *WORK)
+    columns = dict(numbers(rooflm.json("sweep", *base, *more)["rows"][0]))
+    if "--time-model" not in more:
+        row = rooflm.json("fit", *base, *more)["rows"][0]
+        columns |= dict(numbers({k: v for k, v in row.items() if k != "memory"}))
+        columns |= dict(numbers(row["memory"]))
+        shown = rooflm.json("show", model, *more)
+        for part in ("parameters", "cache"):
+            table = {k: v for k, v in shown[part].items() if k not in ("layers", "reference")}
+            columns |= dict(numbers(table))
+        columns |= dict(numbers(shown["weights_bytes_by_format"]))
+    assert len(columns) > 12
+    value_of = evaluator(Question(lecture_or(model, more), 3, 700))
+
+    for key, value in columns.items():
+        assert value_of(key) == pytest.approx(value, rel=1e-12), key
+
+
+@pytest.mark.parametrize("model", ["llama-2-13b", "opt-350m"])
+def test_every_column_of_the_roofline_is_explained(rooflm: Terminal, model: str) -> None:
+    """OPERATOR.FIGURE of both phases, and the ridge."""
+    answer = rooflm.json("roofline", model, "--on", "h100-sxm", *WORK)
+    value_of = evaluator(Question(lecture_or(model, ()), 3, 700))
+    keys = ("flops", "bytes", "intensity_flops_per_byte", "bound_s")
+
+    for prefix, rows in (("", "operators"), ("prefill.", "prefill_operators")):
+        for row in answer[rows]:
+            for key in keys:
+                name = f"{prefix}{row['name'].replace(' ', '_')}.{key}"
+                assert value_of(name) == pytest.approx(row[key], rel=1e-12), name
+    assert value_of("ridge_flops_per_byte") == answer["ridge_flops_per_byte"]
+
+
+WORKS = {
+    "prefill": Work(300, phase="prefill"),
+    "request": Work(500, output=20, chunk=128, prefix=40),
+    "two-passes": Work(500, output=1, chunk=499),
+}
+
+
+@pytest.mark.parametrize("name", WORKS)
+@pytest.mark.parametrize("model", ["llama-2-13b", "gpt2"])
+@pytest.mark.parametrize("time_model", ["operator", "serial"])
+def test_every_column_of_prefills_and_requests_is_explained(
+    model: str, name: str, time_model: str
+) -> None:
+    """Sums over chunks and over decode steps give the columns to 1e-12."""
+    case, work = lecture_or(model, ("--time-model", time_model)), WORKS[name]
+    answer = sweep_requests(case, [3], [work])
+    columns = dict(numbers(answer["rows"][0]))
+    value_of = evaluator(Question(case, 3, work.last_context, work))
+    assert len(columns) > 15
+
+    for key, value in columns.items():
+        assert value_of(key) == pytest.approx(value, rel=1e-12), key
+
+
+def test_an_explanation_has_every_key_of_the_contract(rooflm: Terminal) -> None:
+    """Formula, latex, substitution, value, unit, assumptions, what is left out, source."""
+    for words in (("ttft_s", *REQUEST), ("itl_s", *REQUEST), ("max_sequences",), ("total",)):
+        answer = rooflm.json("explain", words[0], "llama-2-13b", "--on", "h100-sxm", *words[1:])
+        for key in ("formula", "latex", "substitution", "unit", "assumptions", "source"):
+            assert answer[key], key
+        assert answer["value"] > 0
+        assert isinstance(answer["omits"], list)
+
+
+def test_the_formula_reads_like_the_lecture(rooflm: Terminal) -> None:
+    """The cache in the letters of the nomenclature, substituted, in bytes; latex on its own."""
+    words = ("explain", "kv_cache_bytes", "llama-2-13b", "--on", "h100-sxm", "--batch", "64")
+    answer = rooflm.json(*words)
+
+    assert answer["formula"] == "kv_cache_bytes = 2*B*H*K*L*S*b_kv"
+    assert answer["substitution"] == "kv_cache_bytes = 2*64*128*40*40*1024*2"
+    assert (answer["value"], answer["unit"]) == (53_687_091_200, "B")
+    assert r"2 B H K L S b_{kv}" in rooflm(*words, "--format", "latex").out
+
+
+def test_subtotals_stand_under_the_total(rooflm: Terminal) -> None:
+    """The bound is a sum of named operator classes, each with its own line."""
+    answer = rooflm.json("explain", "bound_s", "llama-3-8b", "--on", "h100-sxm")
+    names = [t["name"] for t in answer["terms"]]
+
+    assert names[0] == "bound_s"
+    assert {"attention_bound_s", "mlp_bound_s", "head_bound_s"} <= set(names)
+    assert sum(t["value"] for t in answer["terms"][1:]) == pytest.approx(answer["value"])
+
+
+def test_an_unknown_quantity_is_refused_with_the_nearest(rooflm: Terminal) -> None:
+    """A misspelt column names the one that is meant."""
+    ran = rooflm("explain", "bound_z", "gpt2", "--on", "h100-sxm")
+
+    assert ran.code == 2
+    assert "bound_s" in ran.err
+
+
+def test_sensitivity_comes_with_an_explanation(rooflm: Terminal) -> None:
+    """--sensitivity adds the elasticities; bandwidth is -1 where memory limits."""
+    words = ("explain", "time_s", "llama-2-13b", "--on", "h100-sxm", "--sensitivity")
+
+    assert rooflm.json(*words)["sensitivity"]["time_s"]["β"] == pytest.approx(-1)
