@@ -20,6 +20,7 @@ types: ## check types (the link tree gives the folders their installed name)
 	$(PYTHON) -m pyright --pythonpath $(PYTHON)
 
 docs: ## regenerate transcripts and references from the program
+	$(PYTHON) docs/transcript.py
 	$(PYTHON) -m cogapp -P -r -I docs README.md docs/cli.md docs/nomenclature.md
 
 benchmarks: ## measure the speed budgets into docs/benchmarks.md

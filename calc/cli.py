@@ -10,6 +10,39 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .errors import Exit, RooflmError, nearest, printable
+from .options import (
+    AccountingName,
+    Batch,
+    Block,
+    Cache,
+    Capacity,
+    Check,
+    Chunk,
+    Context,
+    Debug,
+    Format,
+    HardwareFile,
+    ManyModels,
+    ManyOn,
+    ModelName,
+    ModelsFile,
+    On,
+    OneBatch,
+    OneContext,
+    Output,
+    OutputTokens,
+    Phase,
+    Plot,
+    Prefix,
+    Prompt,
+    Quiet,
+    Reserve,
+    Sensitivity,
+    Set,
+    TimeModelName,
+    Weights,
+    Word,
+)
 from .output import OutputFormat, Page, format_of, render, terminal_width, write
 from .units import parse_count, parse_counts, parse_rate, parse_share, parse_size, parse_time
 
@@ -30,139 +63,6 @@ app = typer.Typer(
     "computed before anyone rents a GPU.",
     epilog=START,
 )
-
-
-def _complete_models(incomplete: str) -> list[str]:
-    from .presets import MODELS_FILE, preset_names
-
-    return [name for name in preset_names(MODELS_FILE) if name.startswith(incomplete)]
-
-
-def _complete_hardware(incomplete: str) -> list[str]:
-    from .presets import HARDWARE_FILE, preset_names
-
-    return [name for name in preset_names(HARDWARE_FILE) if name.startswith(incomplete)]
-
-
-ModelName = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODEL",
-        help="A preset, its Hugging Face name, or a YAML file.",
-        autocompletion=_complete_models,
-    ),
-]
-On = Annotated[
-    str,
-    typer.Option(
-        "--on",
-        metavar="HARDWARE",
-        help="A preset or a YAML file.",
-        autocompletion=_complete_hardware,
-    ),
-]
-ManyModels = Annotated[
-    list[str],
-    typer.Argument(metavar="MODEL...", help="Models.", autocompletion=_complete_models),
-]
-ManyOn = Annotated[
-    list[str],
-    typer.Option(
-        "--on",
-        metavar="HARDWARE...",
-        help="Machines: repeat the option, or separate with commas.",
-        autocompletion=_complete_hardware,
-    ),
-]
-Word = Annotated[str, typer.Argument(metavar="[WORD]", help="Show only names that hold it.")]
-Batch = Annotated[
-    str, typer.Option(metavar="COUNTS", help="Sequences: 1,64 or 1:256:x2 or 1:9:2.  [default: 1]")
-]
-Context = Annotated[
-    str,
-    typer.Option(
-        metavar="COUNTS",
-        help="Tokens of each sequence, the new one included: 1024, 4k, 128Ki; "
-        "512,1024,4096@mixed or FILE@mixed for one batch of different lengths.  [default: 1024]",
-    ),
-]
-OneBatch = Annotated[str, typer.Option("--batch", metavar="COUNT", help="Sequences.")]
-OneContext = Annotated[
-    str, typer.Option("--context", metavar="COUNT", help="Tokens of each sequence.")
-]
-Phase = Annotated[str, typer.Option(metavar="PHASE", help="decode (default), prefill or request.")]
-Prompt = Annotated[
-    str, typer.Option(metavar="COUNTS", help="Prompt tokens of a prefill or request.")
-]
-OutputTokens = Annotated[
-    str, typer.Option(metavar="COUNT", help="Tokens that a request generates.  [default: 128]")
-]
-Prefix = Annotated[
-    str, typer.Option(metavar="COUNT", help="Leading prompt tokens that are in a cache already.")
-]
-Chunk = Annotated[
-    str,
-    typer.Option(metavar="COUNT", help="Prompt tokens of a prefill pass; all if not given."),
-]
-Block = Annotated[
-    str, typer.Option(metavar="COUNT", help="Tokens of a cache block; whole blocks are reused.")
-]
-Weights = Annotated[
-    str,
-    typer.Option(
-        metavar="FORMAT",
-        help="Number format of the weights.  [default: bf16, fp16 where a device has only that]",
-    ),
-]
-Cache = Annotated[
-    str,
-    typer.Option("--kv", metavar="FORMAT", help="Number format of the cache; as the weights."),
-]
-Set = Annotated[
-    list[str],
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a dimension or trait: K=8, tied=true."),
-]
-AccountingName = Annotated[
-    str,
-    typer.Option("--accounting", metavar="NAME", help="full, or lecture as in CS336 lecture 10."),
-]
-TimeModelName = Annotated[
-    str,
-    typer.Option(
-        "--time-model",
-        metavar="NAME",
-        help="bandwidth, overlap, operator or serial.  [default: operator]",
-    ),
-]
-Reserve = Annotated[
-    str, typer.Option(metavar="SIZE", help="Memory kept free for what is not modelled: 2GiB.")
-]
-Capacity = Annotated[
-    str, typer.Option(metavar="SIZE", help="Memory in place of the device's own: 128GiB.")
-]
-ModelsFile = Annotated[
-    str, typer.Option("--models", metavar="FILE", help="A YAML file of further models.")
-]
-HardwareFile = Annotated[
-    str, typer.Option("--hardware", metavar="FILE", help="A YAML file of further hardware.")
-]
-Check = Annotated[
-    bool, typer.Option("--check", help="Check every entry of the files; exit 1 on a mistake.")
-]
-Format = Annotated[
-    str, typer.Option("--format", metavar="FORMAT", help="table (default), json, csv or md.")
-]
-Output = Annotated[
-    str, typer.Option(metavar="FILE", help="Write there; its suffix sets the format.")
-]
-Plot = Annotated[
-    str, typer.Option(metavar="FILE", help="Draw time and throughput too: PNG, SVG or PDF.")
-]
-Sensitivity = Annotated[
-    bool, typer.Option("--sensitivity", help="Elasticities of time and throughput as well.")
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No notes below the tables.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of a defect.")]
 
 
 def _version(wanted: bool) -> None:
@@ -195,11 +95,17 @@ class Printing:
     quiet: bool
 
 
-def _printing(format: str, output: str, quiet: bool, more: tuple[str, ...] = ()) -> Printing:
-    path = output or None
-    chosen: Any = format or format_of(path)
+def _printing(
+    format: str | None, output: str | None, quiet: bool, more: tuple[str, ...] = ()
+) -> Printing:
+    chosen: Any = _given(format, format_of(output))
     _choice(chosen, ("table", "json", "csv", "md", *more), "--format")
-    return Printing(chosen, path, quiet)
+    return Printing(chosen, output, quiet)
+
+
+def _given(text: str | None, usual: str) -> str:
+    """Take what was typed, even if it is empty; the usual where nothing was."""
+    return usual if text is None else text
 
 
 def _choice(value: str, known: tuple[str, ...], option: str) -> None:
@@ -217,10 +123,10 @@ def _emit(answer: dict[str, Any], page: Page, how: Printing) -> None:
 class Counting:
     """The options that say how to count, as they were typed."""
 
-    weights: str = ""
-    kv: str = ""
+    weights: str | None = None
+    kv: str | None = None
     accounting: str = "full"
-    time_model: str = ""
+    time_model: str | None = None
     reserve: str = "0"
     capacity: str | None = None
 
@@ -233,7 +139,7 @@ def _case(model: Any, machine: Any, typed: Counting) -> Case:
     accounting: Any = typed.accounting
     _choice(accounting, ("full", "lecture"), "--accounting")
     usual = "bandwidth" if accounting == "lecture" else "operator"
-    time_model: Any = typed.time_model or usual
+    time_model: Any = _given(typed.time_model, usual)
     _choice(time_model, TIME_MODELS, "--time-model")
     capacity = typed.capacity
     return Case(
@@ -251,42 +157,54 @@ def _precision(typed: Counting, machine: Any = None) -> Any:
     from .hardware import natural_format
     from .passes import Precision, find_format
 
-    chosen = typed.weights or (natural_format(machine) if machine is not None else "bf16")
-    return Precision(find_format(chosen, "--weights"), find_format(typed.kv or chosen, "--kv"))
+    natural = natural_format(machine) if machine is not None else "bf16"
+    chosen = _given(typed.weights, natural)
+    cache = _given(typed.kv, chosen)
+    return Precision(find_format(chosen, "--weights"), find_format(cache, "--kv"))
 
 
 def _found(
-    model: str, on: str, settings: list[str], models: str, hardware: str, typed: Counting
+    model: str,
+    on: str,
+    settings: list[str],
+    models: str | None,
+    hardware: str | None,
+    typed: Counting,
 ) -> Case:
     """Find a model and a machine by name, and make a case of them."""
     from .presets import find_machine, find_model, parse_changes
 
-    machine = find_machine(on, hardware or None)
-    return _case(find_model(model, parse_changes(settings), models or None), machine, typed)
+    machine = find_machine(on, hardware)
+    return _case(find_model(model, parse_changes(settings), models), machine, typed)
 
 
 def _works(
-    phase: str, prompt: str, output_tokens: str, prefix: str, chunk: str, block: str
+    phase: str | None,
+    prompt: str | None,
+    output_tokens: str | None,
+    prefix: str | None,
+    chunk: str | None,
+    block: str,
 ) -> list[Work] | None:
     """Read what is asked of each sequence; None for decode steps."""
-    _choice(phase or "decode", ("decode", "prefill", "request"), "--phase")
-    if phase in ("", "decode"):
+    known: Any = _given(phase, "decode")
+    _choice(known, ("decode", "prefill", "request"), "--phase")
+    if known == "decode":
         for text, option in (
             (prompt, "--prompt"), (output_tokens, "--output-tokens"), (prefix, "--prefix"),
             (chunk, "--chunk"),
         ):  # fmt: skip
-            if text:
+            if text is not None:
                 fix = "Add --phase prefill or --phase request."
                 raise RooflmError("a decode step has no such option", option, fix)
         return None
     from .requests import Work
 
-    known: Any = phase
-    if phase == "prefill" and output_tokens:
+    if known == "prefill" and output_tokens is not None:
         fix = "Add --phase request."
         raise RooflmError("a prefill generates one token", "--output-tokens", fix)
-    spared = parse_count(prefix, "--prefix") if prefix not in ("", "0") else 0
-    lengths = parse_counts(prompt or "1024", "--prompt")
+    spared = 0 if prefix in (None, "0") else parse_count(prefix, "--prefix")
+    lengths = parse_counts(_given(prompt, "1024"), "--prompt")
     for length in lengths:
         if spared > length:
             what = f"a prefix of {spared:,} tokens is longer than the prompt of {length:,}"
@@ -294,11 +212,11 @@ def _works(
     return [
         Work(
             prompt=length,
-            output=parse_count(output_tokens or "128", "--output-tokens")
-            if phase == "request"
+            output=parse_count(_given(output_tokens, "128"), "--output-tokens")
+            if known == "request"
             else 1,
             prefix=spared,
-            chunk=parse_count(chunk, "--chunk") if chunk else None,
+            chunk=None if chunk is None else parse_count(chunk, "--chunk"),
             block=parse_count(block, "--block"),
             phase=known,
         )
@@ -308,8 +226,8 @@ def _works(
 
 @app.command()
 def models(
-    word: Word = "", check: Check = False, models: ModelsFile = "", format: Format = "",
-    output: Output = "", quiet: Quiet = False, debug: Debug = False,
+    word: Word = None, check: Check = False, models: ModelsFile = None, format: Format = None,
+    output: Output = None, quiet: Quiet = False, debug: Debug = False,
 ) -> int:  # fmt: skip
     """List the models that are known, or check the files that describe them.
 
@@ -322,15 +240,15 @@ def models(
 
     if check:
         return _checked(check_file(MODELS_FILE, models, build_model, MODEL))
-    answer = list_models(word, models or None)
+    answer = list_models(_given(word, ""), models)
     _emit(answer, models_page(answer), _printing(format, output, quiet))
     return Exit.DONE
 
 
 @app.command()
 def hardware(
-    word: Word = "", check: Check = False, hardware: HardwareFile = "", format: Format = "",
-    output: Output = "", quiet: Quiet = False, debug: Debug = False,
+    word: Word = None, check: Check = False, hardware: HardwareFile = None, format: Format = None,
+    output: Output = None, quiet: Quiet = False, debug: Debug = False,
 ) -> int:  # fmt: skip
     """List the hardware that is known; one chip alone with every figure and its source.
 
@@ -343,7 +261,7 @@ def hardware(
 
     if check:
         return _checked(check_file(HARDWARE_FILE, hardware, build_machine, HARDWARE))
-    answer = list_hardware(word, hardware or None)
+    answer = list_hardware(_given(word, ""), hardware)
     _emit(answer, hardware_page(answer), _printing(format, output, quiet))
     return Exit.DONE
 
@@ -358,9 +276,9 @@ def _checked(found: tuple[list[str], list[str]]) -> int:
 
 @app.command()
 def show(
-    model: ModelName, set: Set = [], weights: Weights = "", kv: Cache = "",  # noqa: B006
-    accounting: AccountingName = "full", models: ModelsFile = "", format: Format = "",
-    output: Output = "", quiet: Quiet = False, debug: Debug = False,
+    model: ModelName, set: Set = [], weights: Weights = None, kv: Cache = None,
+    accounting: AccountingName = "full", models: ModelsFile = None, format: Format = None,
+    output: Output = None, quiet: Quiet = False, debug: Debug = False,
 ) -> None:  # fmt: skip
     """Show a model: parameters by part, bytes by format, cache by layer kind.
 
@@ -371,7 +289,7 @@ def show(
     from .show import show as answer_show
 
     _choice(accounting, ("full", "lecture"), "--accounting")
-    found = find_model(model, parse_changes(set), models or None)
+    found = find_model(model, parse_changes(set), models)
     precision = _precision(Counting(weights, kv))
     answer = answer_show(found, precision, norms=accounting == "full")
     _emit(answer, show_page(answer), _printing(format, output, quiet))
@@ -379,10 +297,11 @@ def show(
 
 @app.command()
 def fit(
-    model: ModelName, on: On, batch: Batch = "", context: Context = "", set: Set = [],  # noqa: B006
-    weights: Weights = "", kv: Cache = "", accounting: AccountingName = "full",
-    reserve: Reserve = "0", capacity: Capacity = None, models: ModelsFile = "",  # pyright: ignore[reportArgumentType]
-    hardware: HardwareFile = "", format: Format = "", output: Output = "", quiet: Quiet = False,
+    model: ModelName, on: On, batch: Batch = None, context: Context = None, set: Set = [],
+    weights: Weights = None, kv: Cache = None, accounting: AccountingName = "full",
+    reserve: Reserve = "0", capacity: Capacity = None, models: ModelsFile = None,
+    hardware: HardwareFile = None, format: Format = None, output: Output = None,
+    quiet: Quiet = False,
     debug: Debug = False,
 ) -> int:  # fmt: skip
     """Tell whether a model fits, what fills the memory, and the cheapest ways to make it fit.
@@ -396,10 +315,10 @@ def fit(
     from .pages import fit_page
 
     how = _printing(format, output, quiet)
-    typed = Counting(weights, kv, accounting, "", reserve, capacity)
+    typed = Counting(weights, kv, accounting, None, reserve, capacity)
     case = _found(model, on, set, models, hardware, typed)
-    batches = parse_counts(batch or "1", "--batch")
-    contexts = parse_counts(context or "1024", "--context")
+    batches = parse_counts(_given(batch, "1"), "--batch")
+    contexts = parse_counts(_given(context, "1024"), "--context")
     answer = answer_fit(case, batches, contexts)
     if not answer["fits"] and len(answer["rows"]) == 1:
         from .listing import all_machines
@@ -414,12 +333,13 @@ def fit(
 
 @app.command()
 def sweep(
-    model: ModelName, on: On, batch: Batch = "", context: Context = "", phase: Phase = "",
-    prompt: Prompt = "", output_tokens: OutputTokens = "", prefix: Prefix = "", chunk: Chunk = "",
-    block: Block = "16", set: Set = [], weights: Weights = "", kv: Cache = "",  # noqa: B006
-    accounting: AccountingName = "full", time_model: TimeModelName = "", reserve: Reserve = "0",
-    capacity: Capacity = None, models: ModelsFile = "", hardware: HardwareFile = "",  # pyright: ignore[reportArgumentType]
-    plot: Plot = "", format: Format = "", output: Output = "", quiet: Quiet = False,
+    model: ModelName, on: On, batch: Batch = None, context: Context = None, phase: Phase = None,
+    prompt: Prompt = None, output_tokens: OutputTokens = None, prefix: Prefix = None,
+    chunk: Chunk = None,
+    block: Block = "16", set: Set = [], weights: Weights = None, kv: Cache = None,
+    accounting: AccountingName = "full", time_model: TimeModelName = None, reserve: Reserve = "0",
+    capacity: Capacity = None, models: ModelsFile = None, hardware: HardwareFile = None,
+    plot: Plot = None, format: Format = None, output: Output = None, quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:  # fmt: skip
     """Sweep batches and contexts: memory, time, throughput, regime, fits.
@@ -441,19 +361,19 @@ def sweep(
     if works is not None:
         from .requests import sweep_requests
 
-        if context:
+        if context is not None:
             fix = "Its context follows from --prompt and --output-tokens."
             raise RooflmError(f"a {phase} has no context of its own", "--context", fix)
-        answer = sweep_requests(case, parse_counts(batch or "1", "--batch"), works)
-    elif context.endswith("@mixed"):
+        answer = sweep_requests(case, parse_counts(_given(batch, "1"), "--batch"), works)
+    elif context is not None and context.endswith("@mixed"):
         from .lengths import parse_lengths
 
         lengths = parse_lengths(context.removesuffix("@mixed"), "--context")
-        answer = mixed(case, parse_counts(batch or str(len(lengths)), "--batch"), lengths)
+        answer = mixed(case, parse_counts(_given(batch, str(len(lengths))), "--batch"), lengths)
     else:
-        batches = parse_counts(batch or "1", "--batch")
-        answer = answer_sweep(case, batches, parse_counts(context or "1024", "--context"))
-    if plot:
+        batches = parse_counts(_given(batch, "1"), "--batch")
+        answer = answer_sweep(case, batches, parse_counts(_given(context, "1024"), "--context"))
+    if plot is not None:
         from ..plots.sweep import draw
 
         draw(answer, plot)
@@ -462,12 +382,13 @@ def sweep(
 
 @app.command()
 def compare(
-    model: ManyModels, on: ManyOn = [], batch: Batch = "", context: Context = "",  # noqa: B006
-    phase: Phase = "", prompt: Prompt = "", output_tokens: OutputTokens = "", prefix: Prefix = "",
-    chunk: Chunk = "", block: Block = "16", set: Set = [], weights: Weights = "",  # noqa: B006
-    kv: Cache = "", accounting: AccountingName = "full", time_model: TimeModelName = "",
-    reserve: Reserve = "0", models: ModelsFile = "", hardware: HardwareFile = "",
-    format: Format = "", output: Output = "", quiet: Quiet = False, debug: Debug = False,
+    model: ManyModels, on: ManyOn = [], batch: Batch = None, context: Context = None,
+    phase: Phase = None, prompt: Prompt = None, output_tokens: OutputTokens = None,
+    prefix: Prefix = None,
+    chunk: Chunk = None, block: Block = "16", set: Set = [], weights: Weights = None,
+    kv: Cache = None, accounting: AccountingName = "full", time_model: TimeModelName = None,
+    reserve: Reserve = "0", models: ModelsFile = None, hardware: HardwareFile = None,
+    format: Format = None, output: Output = None, quiet: Quiet = False, debug: Debug = False,
 ) -> None:  # fmt: skip
     """Compare models and machines on the same work, side by side.
 
@@ -485,8 +406,8 @@ def compare(
 
 
 def _crossed(
-    words: list[str], on: list[str], settings: list[str], models: str, hardware: str,
-    typed: Counting,
+    words: list[str], on: list[str], settings: list[str], models: str | None,
+    hardware: str | None, typed: Counting,
 ) -> list[Case]:  # fmt: skip
     """Cross all models with all machines; a machine may stand among the models, after --on."""
     from .presets import HARDWARE_FILE, find_machine, find_model, parse_changes, preset_names
@@ -500,26 +421,27 @@ def _crossed(
     if not names:
         raise RooflmError("no model is named", "MODEL", "`rooflm models` lists them.")
     changes = parse_changes(settings)
-    machines = [find_machine(place, hardware or None) for place in places]
-    found = [find_model(name, changes, models or None) for name in names]
+    machines = [find_machine(place, hardware) for place in places]
+    found = [find_model(name, changes, models) for name in names]
     return [_case(model, machine, typed) for model in found for machine in machines]
 
 
-def _places(batch: str, context: str, works: Sequence[Work] | None) -> list[Place]:
+def _places(batch: str | None, context: str | None, works: Sequence[Work] | None) -> list[Place]:
     from .compare import Place
 
-    batches = parse_counts(batch or "1", "--batch")
+    batches = parse_counts(_given(batch, "1"), "--batch")
     if works is None:
-        contexts = parse_counts(context or "1024", "--context")
+        contexts = parse_counts(_given(context, "1024"), "--context")
         return [Place(B, S) for S in contexts for B in batches]
     return [Place(B, w.last_context, w) for w in works for B in batches]
 
 
 @app.command()
 def roofline(
-    model: ModelName, on: On, batch: OneBatch = "1", context: OneContext = "1024", set: Set = [],  # noqa: B006
-    weights: Weights = "", kv: Cache = "", models: ModelsFile = "", hardware: HardwareFile = "",
-    format: Format = "", output: Output = "", quiet: Quiet = False, debug: Debug = False,
+    model: ModelName, on: On, batch: OneBatch = "1", context: OneContext = "1024", set: Set = [],
+    weights: Weights = None, kv: Cache = None, models: ModelsFile = None,
+    hardware: HardwareFile = None,
+    format: Format = None, output: Output = None, quiet: Quiet = False, debug: Debug = False,
 ) -> None:  # fmt: skip
     """Hold every operator of decode and prefill against the ridge of a machine.
 
@@ -537,11 +459,13 @@ def roofline(
 def explain(
     quantity: Annotated[str, typer.Argument(help="A column of show, fit, sweep or roofline.")],
     model: ModelName, on: On, batch: OneBatch = "1", context: OneContext = "1024",
-    phase: Phase = "", prompt: Prompt = "", output_tokens: OutputTokens = "", prefix: Prefix = "",
-    chunk: Chunk = "", block: Block = "16", set: Set = [], weights: Weights = "",  # noqa: B006
-    kv: Cache = "", accounting: AccountingName = "full", time_model: TimeModelName = "",
-    reserve: Reserve = "0", capacity: Capacity = None, sensitivity: Sensitivity = False,  # pyright: ignore[reportArgumentType]
-    models: ModelsFile = "", hardware: HardwareFile = "", format: Format = "", output: Output = "",
+    phase: Phase = None, prompt: Prompt = None, output_tokens: OutputTokens = None,
+    prefix: Prefix = None,
+    chunk: Chunk = None, block: Block = "16", set: Set = [], weights: Weights = None,
+    kv: Cache = None, accounting: AccountingName = "full", time_model: TimeModelName = None,
+    reserve: Reserve = "0", capacity: Capacity = None, sensitivity: Sensitivity = False,
+    models: ModelsFile = None, hardware: HardwareFile = None, format: Format = None,
+    output: Output = None,
     quiet: Quiet = False, debug: Debug = False,
 ) -> None:  # fmt: skip
     """Explain a number: formula, subtotals, substitution, value, what is left out, source.
@@ -579,21 +503,22 @@ def solve(
     ],
     model: ModelName, on: On, batch: OneBatch = "1", context: OneContext = "1024",
     latency: Annotated[
-        str, typer.Option(metavar="TIME", help="A step takes at most this: 20ms.")
-    ] = "",
+        str | None, typer.Option(metavar="TIME", help="A step takes at most this: 20ms.")
+    ] = None,
     throughput: Annotated[
-        str, typer.Option(metavar="RATE", help="Tokens a second to reach: 2500.")
-    ] = "",
+        str | None, typer.Option(metavar="RATE", help="Tokens a second to reach: 2500.")
+    ] = None,
     share: Annotated[
-        str, typer.Option(metavar="SHARE", help="Share of the throughput limit to reach: 90%.")
-    ] = "",
+        str | None, typer.Option(metavar="SHARE", help="Share of the throughput limit: 90%.")
+    ] = None,
     when: Annotated[
-        str, typer.Option(metavar="STATE", help="compute-bound or cache-equals-weights.")
-    ] = "",
-    set: Set = [], weights: Weights = "", kv: Cache = "", accounting: AccountingName = "full",  # noqa: B006
-    time_model: TimeModelName = "", reserve: Reserve = "0", capacity: Capacity = None,  # pyright: ignore[reportArgumentType]
-    sensitivity: Sensitivity = False, models: ModelsFile = "", hardware: HardwareFile = "",
-    format: Format = "", output: Output = "", quiet: Quiet = False, debug: Debug = False,
+        str | None, typer.Option(metavar="STATE", help="compute-bound or cache-equals-weights.")
+    ] = None,
+    set: Set = [], weights: Weights = None, kv: Cache = None,
+    accounting: AccountingName = "full",
+    time_model: TimeModelName = None, reserve: Reserve = "0", capacity: Capacity = None,
+    sensitivity: Sensitivity = False, models: ModelsFile = None, hardware: HardwareFile = None,
+    format: Format = None, output: Output = None, quiet: Quiet = False, debug: Debug = False,
 ) -> int:  # fmt: skip
     """Solve for what meets a target: exact, with the formula and where it holds.
 
@@ -611,13 +536,13 @@ def solve(
     how = _printing(format, output, quiet)
     asked: Any = unknown
     _choice(asked, UNKNOWNS, "UNKNOWN")
-    state: Any = when or None
-    if state:
+    state: Any = when
+    if state is not None:
         _choice(state, WHENS, "--when")
     target = Target(
-        latency_s=parse_time(latency, "--latency") if latency else None,
-        tokens_per_s=parse_rate(throughput, "--throughput") if throughput else None,
-        share=parse_share(share, "--share") if share else None,
+        latency_s=None if latency is None else parse_time(latency, "--latency"),
+        tokens_per_s=None if throughput is None else parse_rate(throughput, "--throughput"),
+        share=None if share is None else parse_share(share, "--share"),
         when=state,
     )
     typed = Counting(weights, kv, accounting, time_model, reserve, capacity)

@@ -131,13 +131,13 @@ def _answer(what: str, word: str, rows: list[dict[str, Any]], names: list[str]) 
 
 
 def check_file(
-    shipped: Path, own: str, build: Callable[[str, Block], Any], fields: Mapping[str, Any]
+    shipped: Path, own: str | None, build: Callable[[str, Block], Any], fields: Mapping[str, Any]
 ) -> tuple[list[str], list[str]]:
     """Check every entry of the shipped file and of a user's; tell what is right and what is not."""
     right: list[str] = []
     wrong: list[str] = []
     for path, more in ((shipped.name, None), (own, own)):
-        if not path:
+        if path is None:
             continue
         try:
             entries = blocks(shipped, more, fields)

@@ -180,3 +180,51 @@ def _say(value: Any) -> str:
         value = ", ".join(map(str, value))
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return f"'{text[:40]}'" if not isinstance(value, int | float) else text[:40]
+
+
+def json_schema(fields: dict[str, Field], title: str) -> dict[str, Any]:
+    """Write the fields of a file's entries as a JSON Schema, for editors."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": title,
+        "type": "object",
+        "properties": {"sources": {"type": "object"}},
+        "additionalProperties": _object_schema(fields),
+    }
+
+
+def _object_schema(fields: dict[str, Field]) -> dict[str, Any]:
+    known = {k: _field_schema(f) for k, f in fields.items() if k != "*"}
+    others: Any = _field_schema(fields["*"]) if "*" in fields else False
+    required = [k for k, f in fields.items() if f.required]
+    return {
+        "type": "object",
+        "properties": known,
+        "additionalProperties": others,
+        **({"required": required} if required else {}),
+    }
+
+
+def _field_schema(spec: Field) -> dict[str, Any]:
+    text = {"type": "string", "minLength": 1}
+    choice = {"enum": list(spec.choices)}
+    number = {"type": "number", "minimum": SMALLEST_FIGURE, "maximum": LARGEST_FIGURE}
+    sourced = {
+        "type": "object",
+        "properties": {k: number if k == "value" else text for k in FIGURE},
+        "required": ["value"],
+        "additionalProperties": False,
+    }
+    kinds: dict[Kind, dict[str, Any]] = {
+        "count": {
+            "type": "integer", "minimum": 0 if spec.zero else 1, "maximum": LARGEST_DIMENSION
+        },
+        "figure": {"anyOf": [number, sourced]},
+        "text": text,
+        "flag": {"type": "boolean"},
+        "choice": choice,
+        "choices": {"type": "array", "items": choice},
+        "texts": {"type": "array", "items": text},
+        "map": _object_schema(spec.inside),
+    }  # fmt: skip
+    return kinds[spec.kind] | ({"description": spec.about} if spec.about else {})

@@ -10,7 +10,9 @@ import sys
 
 import rooflm.calc.__main__ as entry
 
-COMMANDS = ("models", "hardware", "show", "fit", "sweep")
+COMMANDS = (
+    "models", "hardware", "show", "fit", "sweep", "compare", "roofline", "explain", "solve",
+)  # fmt: skip
 
 
 def output(command: str) -> str:
@@ -41,6 +43,20 @@ def reference() -> str:
     return "\n\n".join(parts)
 
 
+def write_schemas() -> None:
+    """Write the JSON Schemas that editors use for both preset files."""
+    import json
+    from pathlib import Path
+
+    from rooflm.calc.schema import HARDWARE, MODEL, json_schema
+
+    folder = Path(__file__).parent / "schema"
+    folder.mkdir(exist_ok=True)
+    for name, fields in (("models", MODEL), ("hardware", HARDWARE)):
+        text = json.dumps(json_schema(fields, f"rooflm {name}"), indent=2) + "\n"
+        (folder / f"{name}.json").write_text(text, "utf-8")
+
+
 def formulas() -> str:
     """List every formula with its first sentence."""
     import inspect
@@ -56,3 +72,7 @@ def formulas() -> str:
                 where = module.__name__.rpartition(".")[2]
                 rows.append(f"| `{name}` | {first} | `calc/{where}.py` |")
     return "\n".join(rows)
+
+
+if __name__ == "__main__":
+    write_schemas()

@@ -276,7 +276,7 @@ def test_version_and_help(rooflm: Terminal) -> None:
     for command in ("models", "hardware", "show", "fit", "sweep"):
         assert command in rooflm("--help").out
         assert "Example: rooflm" in rooflm(command, "--help").out
-    assert rooflm().code == 2
+    assert rooflm("nonsense").code == 2
 
 
 # What is typed, a part of the sentence that answers it.
@@ -606,3 +606,102 @@ def test_a_table_too_long_for_people_is_refused(rooflm: Terminal) -> None:
 
     assert "--format csv" in rooflm(*words).err
     assert rooflm(*words, "--format", "csv").out.count("\n") == 6001
+
+
+MORE = [
+    (("explain", "bound_s", "gpt2"), "--on"),
+    (("explain", "nonsense_xyz", "gpt2", "--on", "h100-sxm"), "QUANTITY"),
+    (("explain", "bound_s", "gpt2", "--on", "h100-sxm", "--format", "latx"), "latex"),
+    (("explain", "bound_s", "gpt2", "--on", "h100-sxm", "--batch", "1,2"), "whole number"),
+    (("solve", "batches", "gpt2", "--on", "h100-sxm"), "batch"),
+    (("solve", "batch", "gpt2", "--on", "h100-sxm", "--latency", "20"), "20ms"),
+    (("solve", "batch", "gpt2", "--on", "h100-sxm", "--latency", "0ms"), "out of range"),
+    (("solve", "batch", "gpt2", "--on", "h100-sxm", "--latency", "1parsec"), "not a time"),
+    (("solve", "batch", "gpt2", "--on", "h100-sxm", "--share", "1.5"), "between 0 and 1"),
+    (("solve", "batch", "gpt2", "--on", "h100-sxm", "--throughput", "-5"), "positive"),
+    (("solve", "batch", "gpt2", "--on", "h100-sxm", "--when", "computebound"), "compute-bound"),
+    (("solve", "bandwidth", "gpt2", "--on", "h100-sxm"), "--latency"),
+    (("solve", "context", "gpt2", "--on", "h100-sxm", "--share", "0.5"), "batch"),
+    (("solve", "batch", "gpt2", "--on", "ddr5-6000-dual"), "--capacity"),
+    (("compare", "gpt2"), "--on"),
+    (("compare", "--on", "h100-sxm"), "MODEL"),
+    (("compare", "h100-sxm", "--on", "h100-sxm"), "no model"),
+    (("roofline", "gpt2", "--on", "ddr5-6000-dual"), "compute rate"),
+    (("models", "--models", "nope.yaml"), "nope.yaml"),
+    (("show", "gpt2", "--models", "nope.yaml"), "nope.yaml"),
+]
+
+
+@pytest.mark.parametrize(("words", "part"), MORE, ids=lambda v: " ".join(v)[:60])
+def test_bad_questions_are_one_clear_sentence_too(
+    rooflm: Terminal, words: tuple[str, ...], part: str
+) -> None:
+    """The later commands refuse as the first ones do."""
+    ran = rooflm(*words)
+
+    assert ran.code == 2, ran.err
+    assert ran.out == ""
+    assert ran.err.startswith("rooflm: error: ")
+    assert ran.err.count("\n") == 1
+    assert part in ran.err
+
+
+def test_own_preset_files_join_the_shipped_ones(rooflm: Terminal, tmp_path: Path) -> None:
+    """--models and --hardware add names, take the place of shipped ones, and are listed."""
+    models, chips = tmp_path / "m.yaml", tmp_path / "h.yaml"
+    dims = "dims: {D: 64, F: 256, N: 4, K: 2, H: 16, L: 2, V: 100}"
+    models.write_text(f"mine:\n  {dims}\ngpt2:\n  {dims}\n")
+    chips.write_text("box:\n  name: Box\n  kind: gpu\n  bandwidth_bytes_per_s: 1e12\n")
+    more = ("--models", str(models))
+    weights = rooflm.json("show", "mine", *more)["parameters"]["total"]
+
+    assert rooflm.json("show", "gpt2", *more)["parameters"]["total"] == weights
+    assert rooflm.json("show", "llama-2-13b", *more)["parameters"]["total"] == 13_015_864_320
+    names = [r["name"] for r in rooflm.json("models", *more)["rows"]]
+    assert names[:2] == ["mine", "gpt2"]
+    assert names.count("gpt2") == 1
+    words = ("--on", "box", "--hardware", str(chips), "--time-model", "bandwidth")
+    row = only(rooflm.json("sweep", "mine", *words, *more, "--capacity", "1GB")["rows"])
+    assert row["time_s"] == pytest.approx(row["bytes"] / 1e12)
+    assert "box" in rooflm("hardware", "--hardware", str(chips)).out
+
+
+def test_check_tells_every_mistake_of_a_file(rooflm: Terminal, tmp_path: Path) -> None:
+    """--check passes the shipped files and names the place of each mistake in one's own."""
+    path = tmp_path / "m.yaml"
+    path.write_text("a:\n  dims: {D: 1}\nb:\n  dim: {}\n")
+    good = rooflm("models", "--check")
+    bad = rooflm("models", "--check", "--models", str(path))
+
+    assert (good.code, bad.code) == (0, 1)
+    assert "models.yaml: " in good.out
+    assert "all valid" in good.out
+    assert "m.yaml:2:" in bad.err
+    assert "m.yaml:4:3" in bad.err
+    assert rooflm("hardware", "--check").code == 0
+
+
+def test_rooflm_alone_says_where_to_start(rooflm: Terminal) -> None:
+    """Without a command: the commands, and the first one to type."""
+    ran = rooflm()
+
+    assert ran.code == 0
+    assert "Start here: rooflm sweep llama-2-13b --on h100-sxm" in ran.out
+
+
+def test_completion_knows_the_names() -> None:
+    """The shell completes models after a command, hardware after --on."""
+
+    def complete(line: str) -> str:
+        variables = {
+            "_ROOFLM_COMPLETE": "complete_bash",
+            "COMP_WORDS": line,
+            "COMP_CWORD": str(len(line.split(" ")) - 1),
+        }
+        code = "import sys; sys.argv = ['rooflm']; from rooflm.calc.__main__ import main; main()"
+        env = {**os.environ, **variables}
+        command = [sys.executable, "-c", code]
+        return subprocess.run(command, env=env, capture_output=True, text=True, check=False).stdout
+
+    assert "llama-2-13b" in complete("rooflm show llama-2")
+    assert "h100-sxm" in complete("rooflm sweep gpt2 --on h100")

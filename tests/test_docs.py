@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
+import jsonschema
 import pytest
 
+from rooflm.calc.cli import app
 from rooflm.calc.readings import FORMULAS
+from rooflm.calc.schema import HARDWARE, MODEL, Field, json_schema
+from rooflm.calc.yamlfile import load
 
 ROOT = Path(__file__).resolve().parents[1]
 GENERATED = ("README.md", "docs/cli.md", "docs/nomenclature.md")
@@ -24,6 +30,36 @@ def test_generated_parts_are_current(name: str) -> None:
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize(("name", "fields"), [("models", MODEL), ("hardware", HARDWARE)])
+def test_schemas_for_editors_are_current(name: str, fields: dict[str, Field]) -> None:
+    """The committed JSON Schema is the one of the fields, and the file points at it."""
+    written = json.loads((ROOT / f"docs/schema/{name}.json").read_text("utf-8"))
+    first = (ROOT / f"{name}.yaml").read_text("utf-8").partition("\n")[0]
+
+    assert written == json_schema(fields, f"rooflm {name}")
+    assert first == f"# yaml-language-server: $schema=docs/schema/{name}.json"
+
+
+@pytest.mark.parametrize("name", ["models", "hardware"])
+def test_the_schema_accepts_every_shipped_entry(name: str) -> None:
+    """A validator that is not ours accepts the shipped files, and refuses a misspelt key."""
+    schema = json.loads((ROOT / f"docs/schema/{name}.json").read_text("utf-8"))
+    entries = load((ROOT / f"{name}.yaml").read_text("utf-8"), name).value
+    validator = jsonschema.Draft202012Validator(schema)
+    wrong: dict[str, Any] = {"x": {"dimz": {}}}
+
+    assert [e.message for e in validator.iter_errors(entries)] == []
+    assert list(validator.iter_errors(wrong))
+
+
+def test_every_command_is_in_the_reference() -> None:
+    """A command that is missing from docs/cli.md is caught here."""
+    text = (ROOT / "docs/cli.md").read_text("utf-8")
+    for command in app.registered_commands:
+        assert command.callback is not None
+        assert f"## rooflm {command.callback.__name__}\n" in text
 
 
 def test_every_relative_link_leads_somewhere() -> None:

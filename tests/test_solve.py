@@ -66,6 +66,7 @@ def test_a_solved_batch_meets_its_target_and_the_next_does_not(index: int) -> No
     else:
         assert is_compute_bound(case, bound["value"], S)
         assert bound["value"] == 1 or not is_compute_bound(case, bound["value"] - 1, S)
+        assert bound["value"] == max(1, math.floor(bound["root"]) + 1)
 
 
 @pytest.mark.parametrize("index", range(0, len(PRESETS), 9))

@@ -1,0 +1,145 @@
+"""What every option of the command line is called and says; the same everywhere."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def _complete_models(incomplete: str) -> list[str]:
+    from .presets import MODELS_FILE, preset_names
+
+    return [name for name in preset_names(MODELS_FILE) if name.startswith(incomplete)]
+
+
+def _complete_hardware(incomplete: str) -> list[str]:
+    from .presets import HARDWARE_FILE, preset_names
+
+    return [name for name in preset_names(HARDWARE_FILE) if name.startswith(incomplete)]
+
+
+ModelName = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="A preset, its Hugging Face name, or a YAML file.",
+        autocompletion=_complete_models,
+    ),
+]
+On = Annotated[
+    str,
+    typer.Option(
+        "--on",
+        metavar="HARDWARE",
+        help="A preset or a YAML file.",
+        autocompletion=_complete_hardware,
+    ),
+]
+ManyModels = Annotated[
+    list[str],
+    typer.Argument(metavar="MODEL...", help="Models.", autocompletion=_complete_models),
+]
+ManyOn = Annotated[
+    list[str],
+    typer.Option(
+        "--on",
+        metavar="HARDWARE...",
+        help="Machines: repeat the option, or separate with commas.",
+        autocompletion=_complete_hardware,
+    ),
+]
+Word = Annotated[str | None, typer.Argument(metavar="[WORD]", help="Show only names that hold it.")]
+Batch = Annotated[
+    str | None,
+    typer.Option(metavar="COUNTS", help="Sequences: 1,64 or 1:256:x2 or 1:9:2.  [default: 1]"),
+]
+Context = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COUNTS",
+        help="Tokens of each sequence, the new one included: 1024, 4k, 128Ki; "
+        "512,1024,4096@mixed or FILE@mixed for one batch of different lengths.  [default: 1024]",
+    ),
+]
+OneBatch = Annotated[str, typer.Option("--batch", metavar="COUNT", help="Sequences.")]
+OneContext = Annotated[
+    str, typer.Option("--context", metavar="COUNT", help="Tokens of each sequence.")
+]
+Phase = Annotated[
+    str | None, typer.Option(metavar="PHASE", help="decode (default), prefill or request.")
+]
+Prompt = Annotated[
+    str | None, typer.Option(metavar="COUNTS", help="Prompt tokens of a prefill or request.")
+]
+OutputTokens = Annotated[
+    str | None,
+    typer.Option(metavar="COUNT", help="Tokens that a request generates.  [default: 128]"),
+]
+Prefix = Annotated[
+    str | None,
+    typer.Option(metavar="COUNT", help="Leading prompt tokens that are in a cache already."),
+]
+Chunk = Annotated[
+    str | None,
+    typer.Option(metavar="COUNT", help="Prompt tokens of a prefill pass; all if not given."),
+]
+Block = Annotated[
+    str, typer.Option(metavar="COUNT", help="Tokens of a cache block; whole blocks are reused.")
+]
+Weights = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FORMAT",
+        help="Number format of the weights.  [default: bf16, fp16 where a device has only that]",
+    ),
+]
+Cache = Annotated[
+    str | None,
+    typer.Option("--kv", metavar="FORMAT", help="Number format of the cache; as the weights."),
+]
+Set = Annotated[
+    list[str],
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a dimension or trait: K=8, tied=true."),
+]
+AccountingName = Annotated[
+    str,
+    typer.Option("--accounting", metavar="NAME", help="full, or lecture as in CS336 lecture 10."),
+]
+TimeModelName = Annotated[
+    str | None,
+    typer.Option(
+        "--time-model",
+        metavar="NAME",
+        help="bandwidth, overlap, operator or serial.  [default: operator]",
+    ),
+]
+Reserve = Annotated[
+    str, typer.Option(metavar="SIZE", help="Memory kept free for what is not modelled: 2GiB.")
+]
+Capacity = Annotated[
+    str | None, typer.Option(metavar="SIZE", help="Memory in place of the device's own: 128GiB.")
+]
+ModelsFile = Annotated[
+    str | None, typer.Option("--models", metavar="FILE", help="A YAML file of further models.")
+]
+HardwareFile = Annotated[
+    str | None, typer.Option("--hardware", metavar="FILE", help="A YAML file of further hardware.")
+]
+Check = Annotated[
+    bool, typer.Option("--check", help="Check every entry of the files; exit 1 on a mistake.")
+]
+Format = Annotated[
+    str | None, typer.Option("--format", metavar="FORMAT", help="table (default), json, csv or md.")
+]
+Output = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Write there; its suffix sets the format.")
+]
+Plot = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Draw time and throughput too: PNG, SVG or PDF.")
+]
+Sensitivity = Annotated[
+    bool, typer.Option("--sensitivity", help="Elasticities of time and throughput as well.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No notes below the tables.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of a defect.")]
