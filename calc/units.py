@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from .errors import RooflmError, printable
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 MULTIPLES = {
     "": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12,
@@ -92,12 +95,18 @@ def parse_size(text: str, option: str, least: int = 0) -> int:
     return round(value)
 
 
-def _exact(digits: str, multiple: str | None) -> Fraction:
-    # A fraction keeps 1.001k whole; a power of ten beyond all limits is not spelled out.
+def _exact(digits: str, multiple: str | None) -> int | Fraction:
+    """Multiply without rounding: 1.001k is 1001."""
+    times = MULTIPLES[multiple or ""]
     _, _, exponent = digits.lower().partition("e")
     if len(digits) > 40 or int(exponent or 0) > 40:
-        return Fraction(10**41)
-    return Fraction(digits) * MULTIPLES[multiple or ""]
+        # Beyond all limits; a long integer or a power of ten is not spelled out.
+        return 10**41
+    if digits.isdigit():
+        return int(digits) * times
+    from fractions import Fraction
+
+    return Fraction(digits) * times
 
 
 def _short(text: str) -> str:
