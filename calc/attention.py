@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from .matmul import matmul_flops
 from .passes import Operator, Precision, Segment
-from .readings import Q, formula, half, total
+from .readings import Q, floor, formula, half, is_zero, minimum, total
 
 
 @formula
@@ -28,6 +28,42 @@ def causal_pairs(n: Q, T: Q) -> Q:
     14681088
     """
     return n * T + half(T * (T + 1))
+
+
+@formula
+def windowed_pairs(n: Q, T: Q, W: Q) -> Q:
+    """Query-key pairs of T new tokens after n cached ones, each seeing its last W tokens.
+
+    n: tokens cached before [tokens]; T: new tokens [tokens]; W: window, the query's own token
+    included [tokens]. Returns [pairs]. While the context is shorter than the window the causal
+    triangle grows; from then on each query adds W.
+
+    >>> windowed_pairs(0, 2048, 1024)
+    1573376
+    """
+    before, after = minimum(n, W), minimum(n + T, W)
+    return half(after * (after + 1)) - half(before * (before + 1)) + (T - (after - before)) * W
+
+
+@formula
+def chunked_pairs(n: Q, T: Q, C: Q) -> Q:
+    """Query-key pairs of T new tokens after n cached ones that do not look out of their chunk.
+
+    n: tokens cached before [tokens]; T: new tokens [tokens]; C: chunk [tokens]. Returns [pairs].
+    The token at position p (from 0) sees (p mod C) + 1 tokens, on average (C + 1)/2. Source:
+    transformers, models/llama4.
+
+    >>> chunked_pairs(1_000_000, 1, 8192)
+    577
+    """
+    return _chunked(n + T, C) - _chunked(n, C)
+
+
+def _chunked(n: Q, C: Q) -> Q:
+    """Pairs of the first n tokens: whole chunks and the open one."""
+    whole = floor(n / C)
+    rest = n - whole * C
+    return whole * half(C * (C + 1)) + half(rest * (rest + 1))
 
 
 @formula
@@ -121,92 +157,209 @@ def attention_parameters(D: Q, N: Q, K: Q, H: Q) -> Q:
     return 2 * D * N * H + 2 * D * K * H
 
 
-QKNorm = Literal["none", "head", "width"]
+QKNorm = Literal["none", "head", "width", "shared-head"]
+Gate = Literal["none", "width", "head"]
 
 
 @dataclass(frozen=True)
 class Attention:
-    """A mixer: full softmax attention of one layer."""
+    """A mixer: softmax attention of one layer, over all of the context or a part of it."""
 
     N: Q
     K: Q
     H: Q
+    H_v: Q | None = None
+    """Width of a value head where it is not H."""
+    window: Q | None = None
+    """Last tokens that a query sees, itself included."""
+    chunk: Q | None = None
+    """Tokens of the chunks that a query does not look out of."""
+    sink_tokens: Q = 0
+    """First tokens that stay in view beside a window (StreamingLLM)."""
+    shares: bool = False
+    """Reads the keys and values of an earlier layer: none of its own are made or kept."""
+    value_is_key: bool = False
+    """Values are made by the key projection: no weights of their own."""
     qkv_bias: bool = False
     out_bias: bool = False
     qk_norm: QKNorm = "none"
-    """Weights on queries and keys: none, one head wide (Qwen3), or all heads wide (OLMo 2)."""
+    """Norm weights on queries and keys: none, H each (Qwen3), all heads wide (OLMo 2)."""
+    gate: Gate = "none"
+    """Projection that gates the output: none, all heads wide, or one number a head."""
+    extra: Q = 0
+    """Further weights of the layer: learned sinks, lambdas."""
 
-    kind = "full"
+    LETTERS: ClassVar = {
+        "N": "N", "K": "K", "H": "H", "H_v": "H_v", "window": "W", "chunk": "W",
+        "sink_tokens": "s", "extra": "x",
+    }  # fmt: skip
+
+    @property
+    def kind(self) -> str:
+        """Name of what a query sees."""
+        if self.shares:
+            return "shared"
+        if self.chunk is not None:
+            return "chunked"
+        if self.window is None:
+            return "full"
+        return "sliding" if is_zero(self.sink_tokens) else "streaming"
+
+    @property
+    def value_width(self) -> Q:
+        """Width of a value head [1]."""
+        return self.H if self.H_v is None else self.H_v
+
+    @property
+    def window_tokens(self) -> Q | None:
+        """Most tokens that a sequence keeps; None without limit [tokens]."""
+        if self.chunk is not None:
+            return self.chunk
+        return None if self.window is None else self.window + self.sink_tokens
 
     @property
     def qk_norm_parameters(self) -> Q:
         """Weights of the norms on queries and keys [parameters]."""
+        keys = 0 if self.shares else 1
         match self.qk_norm:
             case "none":
                 return 0
+            case "shared-head":
+                return self.H
             case "head":
-                return 2 * self.H
+                return (1 + keys) * self.H
             case "width":
-                return self.N * self.H + self.K * self.H
+                return self.N * self.H + keys * self.K * self.H
+
+    @property
+    def key_value_width(self) -> Q:
+        """Columns of the key and value projections that this layer has [1]."""
+        if self.shares:
+            return 0
+        return self.K * self.H + (0 if self.value_is_key else self.K * self.value_width)
+
+    @property
+    def gate_width(self) -> Q:
+        """Columns of the gate's projection [1]."""
+        match self.gate:
+            case "none":
+                return 0
+            case "head":
+                return self.N
+            case "width":
+                return self.N * self.value_width
 
     def qkv_parameters(self, D: Q) -> Q:
-        """Weights and biases of the query, key and value projections [parameters]."""
-        width = self.N * self.H + 2 * self.K * self.H
-        return D * width + (width if self.qkv_bias else 0)
+        """Weights and biases of the projections into the layer [parameters]."""
+        width = self.N * self.H + self.key_value_width
+        return D * (width + self.gate_width) + (width if self.qkv_bias else 0)
 
     def out_parameters(self, D: Q) -> Q:
         """Weights and biases of the output projection [parameters]."""
-        return self.N * self.H * D + (D if self.out_bias else 0)
+        return self.N * self.value_width * D + (D if self.out_bias else 0)
 
     def parameters(self, D: Q) -> dict[str, Q]:
         """Count the parameters of one layer by part."""
         return {
-            "attention": self.qkv_parameters(D) + self.out_parameters(D),
+            "attention": self.qkv_parameters(D) + self.out_parameters(D) + self.extra,
             "qk_norm": self.qk_norm_parameters,
         }
 
+    @property
+    def token_elements(self) -> Q:
+        """Key and value elements of one token [elements]."""
+        if self.H_v is None:
+            return kv_cache_elements(self.K, self.H)
+        return self.K * (self.H + self.H_v)
+
+    def kept_tokens(self, S: Q) -> Q:
+        """Tokens of a context that are needed in the cache [tokens]."""
+        limit = self.window_tokens
+        return S if limit is None else minimum(S, limit)
+
+    def seen_tokens(self, n: Q, T: Q) -> Q:
+        """Tokens whose keys and values T new queries after n cached tokens read [tokens]."""
+        if self.chunk is not None:
+            # The chunk of the first query starts at a multiple of its length.
+            return T + n - floor(n / self.chunk) * self.chunk
+        if self.window is None:
+            return n + T
+        return minimum(n, self.window - 1 + self.sink_tokens) + T
+
+    def pairs(self, n: Q, T: Q) -> Q:
+        """Query-key pairs of T new tokens after n cached ones [pairs]."""
+        if self.chunk is not None:
+            return chunked_pairs(n, T, self.chunk)
+        if self.window is None:
+            return causal_pairs(n, T)
+        return windowed_pairs(n, T, self.window + self.sink_tokens)
+
     def cache_elements(self, S: Q) -> Q:
         """Count the elements that one layer keeps for a sequence of S tokens."""
-        return kv_cache_elements(self.K, self.H, S)
+        return 0 if self.shares else self.token_elements * self.kept_tokens(S)
 
     def operators(
         self, D: Q, count: Q, segments: Sequence[Segment], precision: Precision
     ) -> Iterator[Operator]:
         """List what `count` such layers execute in a pass."""
-        N, K, H = self.N, self.K, self.H
+        N, H, H_v = self.N, self.H, self.value_width
         b_w, b_kv, b_x = precision.weights.bytes, precision.cache.bytes, precision.activations.bytes
         rows = total(s.rows for s in segments)
-        width = N * H + 2 * K * H
-        qkv = self.qkv_parameters(D) + self.qk_norm_parameters
+        width = N * H + self.key_value_width + self.gate_width
+        written = 0 if self.shares else b_kv * self.token_elements * rows
+        qkv = self.qkv_parameters(D) + self.qk_norm_parameters + self.extra
         yield Operator(
             name="qkv",
             part="attention projections",
             count=count,
             flops=matmul_flops(rows, D, width),
             weight_bytes=b_w * qkv,
-            write_bytes=b_kv * kv_cache_elements(K, H) * rows,
-            activation_bytes=b_x * (D + N * H) * rows,
+            write_bytes=written,
+            activation_bytes=b_x * (D + N * H + self.gate_width) * rows,
             live_bytes=b_x * (2 * D + width) * rows,
         )
+        pairs = total(s.sequences * self.pairs(s.cached, s.new) for s in segments)
+        read = self.token_elements
         yield Operator(
             name="attention",
             part="attention",
             count=count,
-            flops=attention_flops(
-                total(s.sequences * causal_pairs(s.cached, s.new) for s in segments), N, H
-            ),
+            flops=attention_flops(pairs, N, H) if self.H_v is None else 2 * N * (H + H_v) * pairs,
             read_bytes=total(
-                s.sequences * (b_kv * self.cache_elements(s.context)) for s in segments
+                s.sequences * (b_kv * read * self.seen_tokens(s.cached, s.new)) for s in segments
             ),
-            activation_bytes=b_x * (2 * N * H) * rows,
-            live_bytes=b_x * (D + width + N * H) * rows,
+            activation_bytes=b_x * (N * H + N * H_v) * rows,
+            live_bytes=b_x * (D + width + N * H_v) * rows,
         )
         yield Operator(
             name="out",
             part="attention projections",
             count=count,
-            flops=matmul_flops(rows, N * H, D),
+            flops=matmul_flops(rows, N * H_v, D),
             weight_bytes=b_w * self.out_parameters(D),
-            activation_bytes=b_x * (N * H + D) * rows,
-            live_bytes=b_x * (2 * D + N * H) * rows,
+            activation_bytes=b_x * (N * H_v + D) * rows,
+            live_bytes=b_x * (2 * D + N * H_v) * rows,
         )
+
+
+@dataclass(frozen=True)
+class NoMixer:
+    """A layer whose attention was taken out."""
+
+    LETTERS: ClassVar[dict[str, str]] = {}
+    kind = "none"
+    window_tokens = None
+
+    def parameters(self, D: Q) -> dict[str, Q]:
+        """Count no parameters."""
+        return {}
+
+    def cache_elements(self, S: Q) -> Q:
+        """Keep nothing."""
+        return 0
+
+    def operators(
+        self, D: Q, count: Q, segments: Sequence[Segment], precision: Precision
+    ) -> Iterator[Operator]:
+        """Execute nothing."""
+        return iter(())

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from .matmul import matmul_flops
 from .passes import Operator, Precision, Segment
@@ -98,6 +99,8 @@ class MLP:
     F: Q
     gated: bool = True
     bias: bool = False
+
+    LETTERS: ClassVar = {"F": "F"}
 
     @property
     def matrices(self) -> int:

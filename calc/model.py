@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal, TypeAlias
 
-from .attention import Attention
+from .attention import Attention, NoMixer
+from .experts import Experts, NoFeedForward
 from .matmul import matmul_flops
+from .mla import MLA
 from .mlp import MLP
 from .passes import BF16, Operator, Precision, Segment
 from .readings import Q, formula, is_zero, minimum, total
@@ -17,15 +19,21 @@ NORM_WEIGHTS: dict[Norm, int] = {"rms": 1, "layer": 2, "layer-no-bias": 1, "none
 """Weights of a norm per channel: LayerNorm has a gain and a bias, RMSNorm a gain."""
 
 
+Mixer: TypeAlias = Attention | MLA | NoMixer
+FeedForward: TypeAlias = MLP | Experts | NoFeedForward
+
+
 @dataclass(frozen=True)
 class Group:
     """Equal layers: a mixer and a feed-forward, with block norms around them."""
 
     count: Q
-    mixer: Attention
-    ffn: MLP
+    mixer: Mixer
+    ffn: FeedForward
     norms: Q = 2
     """Block norms of each layer: 1 where attention and MLP share one, 4 for sandwich norms."""
+    name: str = ""
+    """What tells the group from the others; its letters carry it: K_full, L_window."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,12 @@ class Model:
     max_context: int | None = None
     """Longest context that the model was trained or extended for [tokens]."""
     source: str = ""
+    provenance: tuple[tuple[str, str, str], ...] = ()
+    """Where each field came from: name, value, and the key, derivation or class default."""
+    reference_kv_elements: Q | None = None
+    """Cache elements of a token that the reference implementation allocates, where not needed."""
+    file_bytes: int | None = None
+    """Bytes of the weights in the file that the model was read from [B]."""
 
     @property
     def layers(self) -> Q:
@@ -114,15 +128,26 @@ def total_parameters(model: Model, norms: bool = True) -> Q:
     return sum(n for part, n in parts.items() if norms or part not in ("norms", "qk_norm"))
 
 
-def streamed_parameters(model: Model) -> Q:
-    """Count the parameters that a decode step at batch 1 reads in full [parameters].
+def active_parameters(model: Model) -> Q:
+    """Count the parameters that one token uses, embeddings included [parameters].
 
-    The embedding and position tables are gathered from, a row a token, unless the embedding is
-    the head as well.
+    All but the experts that it does not choose.
+    """
+    idle = total(
+        g.count * g.ffn.idle_parameters(model.D) for g in model.groups if isinstance(g.ffn, Experts)
+    )
+    return total_parameters(model) - idle
+
+
+def streamed_parameters(model: Model) -> Q:
+    """Count the parameters that a decode step at batch 1 reads [parameters].
+
+    The active ones without the embedding and position tables, which are gathered from, a row a
+    token, unless the embedding is the head as well.
     """
     parts = parameters(model)
     gathered = parts.get("positions", 0) + (0 if model.tied else parts["embedding"])
-    return sum(parts.values()) - gathered
+    return active_parameters(model) - gathered
 
 
 def cache_elements(model: Model, S: Q) -> Q:
@@ -222,36 +247,69 @@ def symbolic(model: Model) -> tuple[Model, dict[str, Q]]:
 
     Returns the model with sympy Symbols in place of numbers, and a dict of symbol name to number.
     Every function of this package then returns the formula instead of the number. The letters are
-    those of docs/nomenclature.md; with several groups each keeps its own (F_1, K_2).
+    those of docs/nomenclature.md. A letter that differs between groups of layers carries the
+    group's name (L_full, L_window); one that is the same in all is plain.
     """
     import sympy
 
     values: dict[str, Q] = {}
+    meanings: dict[str, set[Q]] = {}
+    for group in model.groups:
+        for letter, value in _letters(group):
+            meanings.setdefault(letter, set()).add(value)
 
     def symbol(letter: str, value: Q, suffix: str = "") -> Q:
-        if is_zero(value):
+        if value is None or is_zero(value):
             return value
-        values[letter + suffix] = value
-        return sympy.Symbol(letter + suffix, positive=True, integer=True)
+        several = bool(suffix) and len(meanings.get(letter, ())) > 1
+        name = f"{letter}_{suffix}" if several else letter
+        values[name] = value
+        return sympy.Symbol(name, positive=True, integer=True)
 
-    def group(g: Group, suffix: str) -> Group:
-        mixer = replace(
-            g.mixer,
-            **{k: symbol(k, getattr(g.mixer, k), suffix) for k in ("N", "K", "H")},
+    def part(layer: Any, suffix: str) -> Any:
+        letters: dict[str, str] = layer.LETTERS
+        changed = {
+            field: symbol(letter, getattr(layer, field), suffix)
+            for field, letter in letters.items()
+        }
+        return replace(layer, **changed)
+
+    names = _group_names(model)
+    groups = tuple(
+        replace(
+            g,
+            count=symbol("L", g.count, name),
+            mixer=part(g.mixer, name),
+            ffn=part(g.ffn, name),
         )
-        ffn = replace(g.ffn, F=symbol("F", g.ffn.F, suffix))
-        return replace(g, count=symbol("L", g.count, suffix), mixer=mixer, ffn=ffn)
-
-    several = len(model.groups) > 1
+        for g, name in zip(model.groups, names, strict=True)
+    )
     return replace(
         model,
         D=symbol("D", model.D),
         V=symbol("V", model.V),
         positions=symbol("V_pos", model.positions),
-        embedding_width=None
-        if model.embedding_width is None
-        else symbol("E", model.embedding_width),
-        groups=tuple(
-            group(g, f"_{i}" if several else "") for i, g in enumerate(model.groups, start=1)
-        ),
+        embedding_width=symbol("E_D", model.embedding_width),
+        groups=groups,
     ), values
+
+
+def _letters(group: Group) -> Iterator[tuple[str, Q]]:
+    yield "L", (group.count, id(group))
+    for layer in (group.mixer, group.ffn):
+        letters: dict[str, str] = layer.LETTERS
+        for field, letter in letters.items():
+            value = getattr(layer, field)
+            if value is not None and not is_zero(value):
+                yield letter, value
+
+
+def _group_names(model: Model) -> list[str]:
+    """Name the groups, each differently; the only one of a model needs no name."""
+    if len(model.groups) == 1:
+        return [""]
+    names: list[str] = []
+    for i, group in enumerate(model.groups, start=1):
+        name = group.name or group.mixer.kind
+        names.append(name if name not in names else f"{name}{i}")
+    return names

@@ -36,11 +36,22 @@ def find_format(name: str, where: str = "") -> Format:
 
 
 @dataclass(frozen=True)
+class Routing:
+    """How the tokens of a pass choose experts."""
+
+    exponent: float = 0.0
+    """Exponent of a Zipf law over the experts of a layer; 0 is even."""
+    fewest: bool = False
+    """All tokens choose the same experts: the least that a pass can touch."""
+
+
+@dataclass(frozen=True)
 class Precision:
     """The formats of a pass. Activations and arithmetic follow the weights."""
 
     weights: Format = FORMATS["bf16"]
     cache: Format = FORMATS["bf16"]
+    routing: Routing = Routing()
 
     @property
     def activations(self) -> Format:

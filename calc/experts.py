@@ -1,0 +1,245 @@
+"""Mixtures of experts: which weights a pass touches, and what it computes with them.
+
+Stored, used, touched and streamed are four numbers. Source of the expectation: tokens choose k of
+E experts independently of each other, whatever they do within a token; checked by enumeration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from .matmul import matmul_flops
+from .mlp import MLP
+from .passes import Operator, Precision, Segment
+from .readings import Q, formula, is_zero, total
+
+
+@formula
+def distinct_experts(rows: Q, E: Q, k: Q) -> Q:
+    """Distinct experts of one layer that a pass touches: E(1 - (1 - k/E)^rows), expected.
+
+    rows: tokens of the pass [1]; E: experts [1]; k: experts of a token [1]. Returns [1]. Tokens
+    route independently and evenly; neighbours of one text are alike, so that real passes touch
+    fewer.
+
+    >>> distinct_experts(4, 8, 2)
+    5.46875
+    """
+    return E * (1 - (1 - k / E) ** rows)
+
+
+def distinct_experts_skewed(rows: float, shares: Sequence[float]) -> float:
+    """Distinct experts that a pass touches where some are chosen more often.
+
+    rows: tokens of the pass [1]; shares: probability that a token chooses each expert, which add
+    up to k [1]. Returns [1]. Skew touches fewer experts and loads the busiest more.
+
+    >>> distinct_experts_skewed(4, [0.25] * 8) == distinct_experts(4, 8, 2)
+    True
+    """
+    return sum(1 - (1 - p) ** rows for p in shares)
+
+
+def zipf_shares(E: int, k: int, exponent: float) -> list[float]:
+    """Probabilities of a Zipf law over experts, capped at 1 and adding up to k.
+
+    E: experts [1]; k: experts of a token [1]; exponent: 0 is even [1]. Returns E numbers [1].
+    What a cap cuts off goes to the others in proportion.
+
+    >>> [round(p, 3) for p in zipf_shares(4, 2, 1)]
+    [0.96, 0.48, 0.32, 0.24]
+    """
+    weights = [(e + 1) ** -exponent for e in range(E)]
+    capped = 0
+    while True:
+        rest = sum(weights[capped:])
+        scale = (k - capped) / rest if rest else 0.0
+        if capped >= E or weights[capped] * scale <= 1:
+            break
+        capped += 1
+    return [1.0] * capped + [w * scale for w in weights[capped:]]
+
+
+def saturating_tokens(ridge: float, E: float, k: float, b_w: float = 2) -> float:
+    """Tokens at which the experts turn compute-bound: each sees rows k/E of them.
+
+    ridge: intensity of the machine [FLOP/B]; E, k: experts and experts of a token [1]; b_w: bytes
+    per weight [B]. Returns [tokens]. Source: jax-ml/scaling-book, gpus.md (the factor E/k).
+
+    >>> round(saturating_tokens(989e12 / 3.35e12, 256, 8), 1)
+    9447.2
+    """
+    return ridge * (b_w / 2) * E / k
+
+
+@dataclass(frozen=True)
+class Experts:
+    """A feed-forward layer of routed experts, with or without shared ones."""
+
+    F: Q
+    """Width of one expert."""
+    E: Q
+    """Experts that hold weights."""
+    k: Q
+    """Experts that a token chooses."""
+    gated: bool = True
+    bias: bool = False
+    zero: Q = 0
+    """Further experts that a token may choose and that do nothing (LongCat)."""
+    shared: Q = 0
+    """Width of all shared experts together; every token uses them."""
+    shared_gate: bool = False
+    """A gate of D weights on the shared experts."""
+    latent: Q | None = None
+    """Width at which the experts work, with projections from D and back."""
+    router_bias: bool = False
+    """Biases of the router that are parameters."""
+
+    LETTERS: ClassVar = {
+        "F": "F", "E": "E", "k": "k", "zero": "E_z", "shared": "F_s", "latent": "D_e",
+    }  # fmt: skip
+
+    def expert(self) -> MLP:
+        """One routed expert."""
+        return MLP(self.F, self.gated, self.bias)
+
+    def width(self, D: Q) -> Q:
+        """Width at which the experts work [1]."""
+        return D if self.latent is None else self.latent
+
+    @property
+    def choices(self) -> Q:
+        """Experts that the router knows, the empty ones included [1]."""
+        return self.E + self.zero
+
+    def router_parameters(self, D: Q) -> Q:
+        """Weights of the router [parameters]."""
+        return D * self.choices + (self.choices if self.router_bias else 0)
+
+    def shared_parameters(self, D: Q) -> Q:
+        """Weights of the shared experts and their gate [parameters]."""
+        if is_zero(self.shared):
+            return 0
+        mlp = MLP(self.shared, self.gated, self.bias)
+        return mlp.parameters(D)["mlp"] + (D if self.shared_gate else 0)
+
+    def expert_parameters(self, D: Q) -> Q:
+        """Weights of one routed expert [parameters]."""
+        return self.expert().parameters(self.width(D))["mlp"]
+
+    def latent_parameters(self, D: Q) -> Q:
+        """Weights of the projections to the experts' width and back [parameters]."""
+        return 0 if self.latent is None else 2 * D * self.latent
+
+    def parameters(self, D: Q) -> dict[str, Q]:
+        """Count the parameters of one layer by part."""
+        return {
+            "experts": self.E * self.expert_parameters(D),
+            "shared_experts": self.shared_parameters(D) + self.latent_parameters(D),
+            "router": self.router_parameters(D),
+        }
+
+    @property
+    def used(self) -> Q:
+        """Experts with weights that a token uses on average [1]."""
+        return self.k if is_zero(self.zero) else self.k * self.E / self.choices
+
+    def idle_parameters(self, D: Q) -> Q:
+        """Weights of the layer that a token does not use [parameters]."""
+        return (self.E - self.used) * self.expert_parameters(D)
+
+    def touched(self, rows: Q, fewest: bool, shares: Sequence[float] | None = None) -> Q:
+        """Distinct experts that a pass touches [1].
+
+        rows: tokens of the pass [1]; fewest: all tokens choose the same ones, as those of
+        identical prompts do; shares: probabilities in place of even routing.
+        """
+        if fewest:
+            return self.k if is_zero(self.zero) else 0
+        if shares is not None:
+            return distinct_experts_skewed(rows, shares)
+        if is_zero(self.zero):
+            return distinct_experts(rows, self.E, self.k)
+        return self.E * (1 - (1 - self.k / self.choices) ** rows)
+
+    def operators(
+        self, D: Q, count: Q, segments: Sequence[Segment], precision: Precision
+    ) -> Iterator[Operator]:
+        """List what `count` such layers execute in a pass."""
+        b_w, b_x = precision.weights.bytes, precision.activations.bytes
+        rows = total(s.rows for s in segments)
+        yield Operator(
+            name="router",
+            part="router",
+            count=count,
+            flops=matmul_flops(rows, D, self.choices),
+            weight_bytes=b_w * self.router_parameters(D),
+            activation_bytes=(b_x * D + 4 * self.choices) * rows,
+            live_bytes=(2 * b_x * D + 4 * self.choices) * rows,
+        )
+        if self.latent is not None:
+            yield Operator(
+                name="latent",
+                part="experts",
+                count=count,
+                flops=2 * matmul_flops(rows, D, self.latent),
+                weight_bytes=b_w * self.latent_parameters(D),
+                activation_bytes=2 * b_x * (D + self.latent) * rows,
+                live_bytes=b_x * (2 * D + self.latent) * rows,
+            )
+        shares = None
+        if precision.routing.exponent and isinstance(self.E, int):
+            shares = zipf_shares(self.E, int(self.k), precision.routing.exponent)
+        touched = self.touched(rows, precision.routing.fewest, shares)
+        d, one, used = self.width(D), self.expert(), self.used
+        up, down = one.up_parameters(d), one.down_parameters(d)
+        yield Operator(
+            name="experts up",
+            part="experts",
+            count=count,
+            flops=matmul_flops(used * rows, d, (one.matrices - 1) * self.F),
+            weight_bytes=b_w * touched * up,
+            activation_bytes=b_x * used * (d + self.F) * rows,
+            live_bytes=b_x * (2 * D + used * (d + one.matrices * self.F)) * rows,
+        )
+        yield Operator(
+            name="experts down",
+            part="experts",
+            count=count,
+            flops=matmul_flops(used * rows, self.F, d),
+            weight_bytes=b_w * touched * down,
+            activation_bytes=b_x * used * (self.F + d) * rows,
+            live_bytes=b_x * (2 * D + used * (self.F + d)) * rows,
+        )
+        if not is_zero(self.shared):
+            mlp = MLP(self.shared, self.gated, self.bias)
+            for op in mlp.operators(D, count, segments, precision):
+                gate = b_w * D if self.shared_gate and op.name == "mlp up" else 0
+                yield Operator(
+                    name=op.name.replace("mlp", "shared"),
+                    part="shared experts",
+                    count=count,
+                    flops=op.flops,
+                    weight_bytes=op.weight_bytes + gate,
+                    activation_bytes=op.activation_bytes,
+                    live_bytes=op.live_bytes,
+                )
+
+
+@dataclass(frozen=True)
+class NoFeedForward:
+    """A layer whose feed-forward was taken out."""
+
+    LETTERS: ClassVar[dict[str, str]] = {}
+
+    def parameters(self, D: Q) -> dict[str, Q]:
+        """Count no parameters."""
+        return {}
+
+    def operators(
+        self, D: Q, count: Q, segments: Sequence[Segment], precision: Precision
+    ) -> Iterator[Operator]:
+        """Execute nothing."""
+        return iter(())

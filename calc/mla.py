@@ -1,0 +1,212 @@
+"""Multi-head latent attention: one compressed latent is cached in place of keys and values.
+
+Sources: DeepSeek-V2 (arXiv 2405.04434); github.com/deepseek-ai/DeepSeek-V3, inference/model.py,
+both branches of its attention; FlashMLA, docs/20250422-new-kernel-deep-dive.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from .attention import causal_pairs
+from .matmul import matmul_flops
+from .passes import Operator, Precision, Segment
+from .readings import Q, formula, minimum, total
+
+
+@formula
+def mla_cache_elements(c: Q, r: Q, tokens: Q = 1) -> Q:
+    """Elements that one layer stores: the latent and one rotary key, whatever the heads.
+
+    c: latent width [1]; r: rotary width [1]; tokens: context [tokens]. Returns [elements]. Neither
+    doubled for keys and values nor multiplied by heads.
+
+    >>> mla_cache_elements(512, 64)
+    576
+    """
+    return (c + r) * tokens
+
+
+@formula
+def materialised_cache_elements(N: Q, d: Q, r: Q, v: Q, tokens: Q = 1) -> Q:
+    """Elements that one layer would store with keys and values of every head.
+
+    N: heads [1]; d: key width without position [1]; r: rotary width [1]; v: value width [1];
+    tokens: context [tokens]. Returns [elements].
+
+    >>> materialised_cache_elements(128, 128, 64, 128) / mla_cache_elements(512, 64)
+    71.11111111111111
+    """
+    return N * (d + r + v) * tokens
+
+
+@formula
+def absorbed_flops(pairs: Q, rows: Q, N: Q, c: Q, r: Q, d: Q, v: Q) -> Q:
+    """FLOPs with the up-projections absorbed: every head attends over the latent itself.
+
+    pairs: query-key pairs [pairs]; rows: new tokens [1]; N: heads [1]; c, r: latent and rotary
+    width [1]; d, v: key width without position and value width of a head [1]. Returns [FLOP].
+    Queries are carried into the latent space and outputs out of it once a row.
+
+    >>> absorbed_flops(8192, 0, 128, 512, 64, 128, 128)
+    2281701376
+    >>> absorbed_flops(0, 1, 128, 512, 64, 128, 128)
+    33554432
+    """
+    return 2 * N * (2 * c + r) * pairs + 2 * N * c * (d + v) * rows
+
+
+@formula
+def materialised_flops(pairs: Q, tokens: Q, N: Q, c: Q, r: Q, d: Q, v: Q) -> Q:
+    """FLOPs with keys and values of every head made anew from the latents of the whole context.
+
+    pairs: query-key pairs [pairs]; tokens: context, cached and new [tokens]; N: heads [1];
+    c, r: latent and rotary width [1]; d, v: key width without position and value width [1].
+    Returns [FLOP].
+
+    >>> materialised_flops(8192, 8192, 128, 512, 64, 128, 128)
+    275548995584
+    """
+    return 2 * N * (d + r + v) * pairs + 2 * N * c * (d + v) * tokens
+
+
+def crossover_tokens(c: float, r: float, d: float, v: float) -> float:
+    """New tokens of a sequence above which materialising a long context costs fewer FLOPs.
+
+    c, r: latent and rotary width [1]; d, v: key width without position and value width [1].
+    Returns [tokens]. For a context much longer than the pass.
+
+    >>> round(crossover_tokens(512, 64, 128, 128), 3)
+    170.667
+    """
+    return c * (d + v) / ((2 * c + r) - (d + r + v))
+
+
+@dataclass(frozen=True)
+class MLA:
+    """A mixer: multi-head latent attention of one layer."""
+
+    N: Q
+    c: Q
+    """Width of the latent that is cached."""
+    r: Q
+    """Width of the rotary key that all heads share."""
+    d: Q
+    """Width of a key without position."""
+    v: Q
+    """Width of a value."""
+    q: Q | None = None
+    """Rank of the query projection; a plain projection if None."""
+    latent_norms: bool = True
+    """Norms on the latents: q and c weights."""
+    q_bias: bool = False
+    """Biases on the projections into the latents."""
+    out_bias: bool = False
+
+    LETTERS: ClassVar = {"N": "N", "c": "c", "r": "r", "d": "d", "v": "v", "q": "q"}
+    kind = "mla"
+    window_tokens = None
+
+    def query_parameters(self, D: Q) -> Q:
+        """Weights of the query projections [parameters]."""
+        heads = self.N * (self.d + self.r)
+        if self.q is None:
+            return D * heads
+        return D * self.q + self.q * heads + (self.q if self.q_bias else 0)
+
+    def down_parameters(self, D: Q) -> Q:
+        """Weights of the projection into the latent and the rotary key [parameters]."""
+        return D * (self.c + self.r) + (self.c + self.r if self.q_bias else 0)
+
+    @property
+    def up_parameters(self) -> Q:
+        """Weights that make keys and values of the latent [parameters]."""
+        return self.c * self.N * (self.d + self.v)
+
+    def parameters(self, D: Q) -> dict[str, Q]:
+        """Count the parameters of one layer by part."""
+        out = self.N * self.v * D + (D if self.out_bias else 0)
+        return {
+            "attention": self.query_parameters(D)
+            + self.down_parameters(D)
+            + self.up_parameters
+            + out,
+            "qk_norm": self.norm_parameters,
+        }
+
+    @property
+    def norm_parameters(self) -> Q:
+        """Weights of the norms on the latents [parameters]."""
+        if not self.latent_norms:
+            return 0
+        return self.c + (0 if self.q is None else self.q)
+
+    def cache_elements(self, S: Q) -> Q:
+        """Count the elements that one layer keeps for a sequence of S tokens."""
+        return mla_cache_elements(self.c, self.r, S)
+
+    def core_flops(self, segments: Sequence[Segment]) -> Q:
+        """FLOPs of scores, values and up-projections, each segment in its cheaper mode [FLOP]."""
+        widths = (self.N, self.c, self.r, self.d, self.v)
+        return total(
+            s.sequences
+            * minimum(
+                absorbed_flops(causal_pairs(s.cached, s.new), s.new, *widths),
+                materialised_flops(causal_pairs(s.cached, s.new), s.context, *widths),
+            )
+            for s in segments
+        )
+
+    def mode(self, n: int, T: int) -> str:
+        """Name the cheaper mode of T new tokens after n cached ones."""
+        widths = (self.N, self.c, self.r, self.d, self.v)
+        pairs = causal_pairs(n, T)
+        absorbed = absorbed_flops(pairs, T, *widths)
+        cheaper = absorbed <= materialised_flops(pairs, n + T, *widths)
+        return "absorbed" if cheaper else "materialised"
+
+    def operators(
+        self, D: Q, count: Q, segments: Sequence[Segment], precision: Precision
+    ) -> Iterator[Operator]:
+        """List what `count` such layers execute in a pass."""
+        b_w, b_kv, b_x = precision.weights.bytes, precision.cache.bytes, precision.activations.bytes
+        rows = total(s.rows for s in segments)
+        queries, latent = self.N * (self.d + self.r), self.c + self.r
+        rank = 0 if self.q is None else self.q
+        into = queries if self.q is None else self.q
+        second = 0 if self.q is None else matmul_flops(rows, self.q, queries)
+        yield Operator(
+            name="qkv",
+            part="attention projections",
+            count=count,
+            flops=matmul_flops(rows, D, into + latent) + second,
+            weight_bytes=b_w
+            * (self.query_parameters(D) + self.down_parameters(D) + self.norm_parameters),
+            write_bytes=b_kv * latent * rows,
+            activation_bytes=b_x * (D + 2 * rank + queries) * rows,
+            live_bytes=b_x * (2 * D + rank + queries + latent) * rows,
+        )
+        yield Operator(
+            name="attention",
+            part="attention",
+            count=count,
+            flops=self.core_flops(segments),
+            weight_bytes=b_w * self.up_parameters,
+            read_bytes=total(
+                s.sequences * (b_kv * mla_cache_elements(self.c, self.r, s.context))
+                for s in segments
+            ),
+            activation_bytes=b_x * (queries + self.N * self.v) * rows,
+            live_bytes=b_x * (D + queries + self.N * (self.c + self.v)) * rows,
+        )
+        yield Operator(
+            name="out",
+            part="attention projections",
+            count=count,
+            flops=matmul_flops(rows, self.N * self.v, D),
+            weight_bytes=b_w * (self.N * self.v * D + (D if self.out_bias else 0)),
+            activation_bytes=b_x * (self.N * self.v + D) * rows,
+            live_bytes=b_x * (2 * D + self.N * self.v) * rows,
+        )
