@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 
 from .matmul import matmul_flops
 from .passes import Operator, Precision, Segment
-from .readings import Q, floor, formula, half, is_zero, minimum, total
+from .readings import Q, ceil, floor, formula, half, is_zero, minimum, total
 
 
 @formula
@@ -117,6 +117,31 @@ def attention_intensity_limit(T: Q, N: Q, K: Q, b_kv: Q = 2) -> Q:
     8.0
     """
     return 2 * T * N / (K * b_kv)
+
+
+@formula
+def receptive_field(L: Q, W: Q) -> Q:
+    """Tokens that can reach an output through all layers of windows: L(W - 1) + 1.
+
+    L: layers [1]; W: window, the query's own token included [tokens]. Returns [tokens].
+
+    >>> receptive_field(32, 4096)
+    131041
+    """
+    return L * (W - 1) + 1
+
+
+@formula
+def shared_layers(L: Q, share: Q) -> Q:
+    """Layers that keep keys and values where each is shared by several: ceil(L/share).
+
+    L: layers [1]; share: layers that share one cache [1]. Returns [1]. Every layer still reads
+    them: storage shrinks, traffic does not. Source: arXiv 2405.12981.
+
+    >>> shared_layers(32, 3)
+    11
+    """
+    return ceil(L / share)
 
 
 @formula

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,15 +51,43 @@ def valid_range(branch: Branch, x: Expr, values: Mapping[Any, Q]) -> tuple[float
     here = float(values[x])
     others = {s: sympy.Rational(v) for s, v in values.items() if s != x}
     for condition in branch.conditions:
-        numerator = sympy.fraction(sympy.together(_smooth(condition, values).xreplace(others)))[0]
+        # A condition may hold a max or min itself: the point chooses there as well.
+        whole = sympy.together(active(condition, values).formula.xreplace(others))
+        numerator = sympy.fraction(whole)[0]
         if x not in numerator.free_symbols:
             continue
-        for root in map(float, sympy.real_roots(numerator, x)):
+        if numerator.is_polynomial(x):
+            roots = map(float, sympy.real_roots(numerator, x))
+        else:
+            roots = _sign_changes(numerator, x, here)
+        for root in roots:
             if root <= here:
                 low = max(low, root)
             else:
                 high = min(high, root)
     return low, high
+
+
+FARTHEST = 1e13
+"""Where a search for the end of a branch stops: no batch or context goes so far."""
+
+
+def _sign_changes(expression: Expr, x: Expr, here: float) -> Iterator[float]:
+    """Find the nearest sign changes on both sides of a point, where no formula gives them."""
+
+    def negative(at: float) -> bool:
+        return number(expression, {x: at}) < 0
+
+    side = negative(here)
+    for factor, limit in ((2.0, FARTHEST), (0.5, 0.5)):
+        near, far = here, here * factor
+        while (far - limit) * (factor - 1) < 0 and negative(far) == side:
+            near, far = far, far * factor
+        if negative(far) != side:
+            for _ in range(60):
+                middle = (near + far) / 2
+                near, far = (middle, far) if negative(middle) == side else (near, middle)
+            yield far
 
 
 def elasticities(expression: Expr, values: Mapping[Any, Q]) -> dict[str, float]:
@@ -75,8 +103,3 @@ def elasticities(expression: Expr, values: Mapping[Any, Q]) -> dict[str, float]:
         slope = number(sympy.diff(formula, symbol), values)
         found[symbol.name] = slope * float(values[symbol]) / whole
     return found
-
-
-def _smooth(expression: Expr, values: Mapping[Any, Q]) -> Expr:
-    """Take away the max and min that a condition itself may hold."""
-    return active(expression, values).formula

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from .errors import RooflmError
+from .experts import Experts
 from .hardware import Machine, capacity, rates
 from .memory import activations_bytes, largest, weights_bytes
 from .model import Model, cache_elements, ledger
-from .passes import BF16, Operator, Precision, Segment, decode
+from .passes import BF16, Operator, Precision, Routing, Segment, decode
 from .readings import Q, is_array, is_zero, total
 from .timing import (
     Rates,
@@ -70,6 +71,15 @@ class Case:
     def ledger(self, segments: Sequence[Segment]) -> list[Operator]:
         """List the operators of a pass."""
         return ledger(self.model, segments, self.precision)
+
+    def least_ledger(
+        self, segments: Sequence[Segment], pass_: Sequence[Operator]
+    ) -> Sequence[Operator]:
+        """List the operators of a pass in which all tokens choose the same experts."""
+        if not any(isinstance(g.ffn, Experts) for g in self.model.groups):
+            return pass_
+        least = replace(self.precision, routing=Routing(fewest=True))
+        return ledger(self.model, segments, least)
 
 
 def memory(case: Case, segments: Sequence[Segment], pass_: Sequence[Operator]) -> dict[str, Q]:
@@ -131,7 +141,9 @@ def figures(
         known = machine.flops_per_s is not None
         result |= {
             "time_s": time,
-            "floor_s": step_time(pass_, machine, "overlap") if known else None,
+            "floor_s": step_time(case.least_ledger(segments, pass_), machine, "overlap")
+            if known
+            else None,
             "bound_s": time,
             "bound_tokens_per_s": throughput(tokens, time),
         }

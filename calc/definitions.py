@@ -31,7 +31,7 @@ from .timing import bandwidth_time, compulsory_bytes, flops, step_time, throughp
 Definitions = dict[str, Expr]
 """Named subtotals; an expression may use the names of others as symbols."""
 
-PROMPT, OUTPUT, CHUNK, PREFIX, NEW = map(count, ("P", "G", "c", "h", "T"))
+PROMPT, OUTPUT, CHUNK, PREFIX, NEW = map(count, ("P", "G", "T_c", "h", "T"))
 INDEX, LAST = sympy.Symbol("i", integer=True), count("m")
 
 
@@ -149,7 +149,9 @@ def _most(question: Question, symbolic: Symbolic) -> Definitions:
     most = max_sequences(question.case, question.context)
     values = symbolic.values | {BATCH: max(1, most), CONTEXT: question.context}
     held = active(memory_bytes(symbolic.case, BATCH, CONTEXT), values).formula
-    fixed, each = affine(held, BATCH)
+    split = affine(held, BATCH)
+    assert split is not None, "memory is affine in the batch"
+    fixed, each = split
     room = letter("capacity_bytes") - letter("fixed_bytes")
     return {
         "max_sequences": sympy.Max(0, sympy.floor(room / letter("bytes_per_sequence"))),
@@ -173,6 +175,11 @@ def _pass(case: Case, segments: Sequence[Segment], prefix: str = "") -> Definiti
     work, moved = letter(f"{prefix}flops"), letter(f"{prefix}bytes")
     one = [Operator("all", "all", 1, flops=work, weight_bytes=moved)]
     known[f"{prefix}floor_s"] = step_time(one, rates, "overlap")
+    least = case.least_ledger(segments, pass_)
+    if least is not pass_:
+        known |= _by_part(least, f"{prefix}least_bytes", compulsory_bytes)
+        fewest = replace(one[0], weight_bytes=letter(f"{prefix}least_bytes"))
+        known[f"{prefix}floor_s"] = step_time([fewest], rates, "overlap")
     if case.time_model == "operator":
         return known | _by_part(pass_, f"{prefix}bound_s", lambda ops: step_time(ops, rates))
     return known | {f"{prefix}bound_s": step_time(one, rates, case.time_model)}

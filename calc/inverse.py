@@ -52,14 +52,52 @@ def time_expression(case: Case) -> tuple[Expr, Values]:
     return step_s(symbolic.case, BATCH, CONTEXT), symbolic.values
 
 
-def affine(expression: Expr, x: Expr) -> tuple[Expr, Expr]:
-    """Split an expression that is affine in x (or in 1/x) into what is fixed and the slope."""
+def affine(expression: Expr, x: Expr) -> tuple[Expr, Expr] | None:
+    """Split an expression that is affine in x, or in 1/x, into what is fixed and the slope.
+
+    None where it is neither: experts are touched by a power of the batch.
+    """
     expanded = sympy.expand(expression)
     slope = sympy.diff(expanded, x)
     if x in slope.free_symbols:
         slope = sympy.expand(-slope * x**2)
-        return sympy.expand(expanded - slope / x), slope
-    return sympy.expand(expanded - slope * x), slope
+        fixed = sympy.expand(expanded - slope / x)
+    else:
+        fixed = sympy.expand(expanded - slope * x)
+    return None if x in slope.free_symbols | fixed.free_symbols else (fixed, slope)
+
+
+def limits_of(expression: Expr, x: Expr) -> tuple[Expr, Expr]:
+    """Split an expression at an x without end, where it is affine."""
+    split = affine(saturated(expression, x), x)
+    assert split is not None, f"no limit in {x}"
+    return split
+
+
+def parts_of(
+    branch: Branch, x: Expr, values: Values, names: tuple[str, str], closed: str, otherwise: str
+) -> dict[str, Any]:
+    """Write the formula of a branch, its named parts and its range.
+
+    closed: the formula in terms of the two names where the branch is affine in x; otherwise: what
+    stands in its place, in terms of "whole", which then is the branch itself.
+    """
+    split = affine(branch.formula, x)
+    if split is None:
+        defined = (part("whole", branch.formula, values),)
+    else:
+        defined = tuple(part(n, e, values) for n, e in zip(names, split, strict=True))
+    return {
+        "formula": otherwise if split is None else closed,
+        "definitions": defined,
+        "valid_for": range_text(branch, x, values, whole=x in (BATCH, CONTEXT)),
+    }
+
+
+def saturated(expression: Expr, x: Expr) -> Expr:
+    """Let every power (1 - share)^x vanish, as it does where x is without end."""
+    powers = {p: 0 for p in expression.atoms(sympy.Pow) if x in p.exp.free_symbols}
+    return expression.xreplace(powers)
 
 
 def range_text(branch: Branch, x: Expr, values: Values, whole: bool) -> str:

@@ -192,18 +192,9 @@ def _operators(
     )
     if model.embedding_width is not None:
         yield _projection("project in", rows, E, D, precision)
-    for group in model.groups:
-        if model.norm != "none":
-            yield Operator(
-                name="norms",
-                part="norms",
-                count=group.count * group.norms,
-                weight_bytes=norm_bytes,
-                activation_bytes=2 * b_x * D * rows,
-                live_bytes=2 * b_x * D * rows,
-            )
-        yield from group.mixer.operators(D, group.count, segments, precision)
-        yield from group.ffn.operators(D, group.count, segments, precision)
+    for group, name in zip(model.groups, _group_names(model), strict=True):
+        for op in _layer_operators(model, group, segments, precision):
+            yield replace(op, name=f"{op.name} {name}") if name else op
     if is_zero(head_rows):
         return
     if model.final_norm and model.norm != "none":
@@ -227,6 +218,26 @@ def _operators(
         # Logits are sampled in fp32.
         live_bytes=(b_x * E + 4 * V) * head_rows,
     )
+
+
+def _layer_operators(
+    model: Model, group: Group, segments: Sequence[Segment], precision: Precision
+) -> Iterator[Operator]:
+    """List what the layers of a group execute."""
+    D = model.D
+    if model.norm != "none" and not is_zero(group.norms):
+        b_w, b_x = precision.weights.bytes, precision.activations.bytes
+        moved = 2 * b_x * D * total(s.rows for s in segments)
+        yield Operator(
+            name="norms",
+            part="norms",
+            count=group.count * group.norms,
+            weight_bytes=b_w * NORM_WEIGHTS[model.norm] * D,
+            activation_bytes=moved,
+            live_bytes=moved,
+        )
+    yield from group.mixer.operators(D, group.count, segments, precision)
+    yield from group.ffn.operators(D, group.count, segments, precision)
 
 
 def _projection(name: str, rows: Q, D: Q, F: Q, precision: Precision) -> Operator:
@@ -253,16 +264,12 @@ def symbolic(model: Model) -> tuple[Model, dict[str, Q]]:
     import sympy
 
     values: dict[str, Q] = {}
-    meanings: dict[str, set[Q]] = {}
-    for group in model.groups:
-        for letter, value in _letters(group):
-            meanings.setdefault(letter, set()).add(value)
+    several = _differing(model)
 
     def symbol(letter: str, value: Q, suffix: str = "") -> Q:
         if value is None or is_zero(value):
             return value
-        several = bool(suffix) and len(meanings.get(letter, ())) > 1
-        name = f"{letter}_{suffix}" if several else letter
+        name = f"{letter}_{suffix}" if suffix and letter in several else letter
         values[name] = value
         return sympy.Symbol(name, positive=True, integer=True)
 
@@ -294,8 +301,17 @@ def symbolic(model: Model) -> tuple[Model, dict[str, Q]]:
     ), values
 
 
+def _differing(model: Model) -> set[str]:
+    """Name the letters that do not mean the same in all groups; each group counts its own L."""
+    meanings: dict[str, set[Q]] = {}
+    for group in model.groups:
+        for letter, value in _letters(group):
+            meanings.setdefault(letter, set()).add(value)
+    return {letter for letter, values in meanings.items() if len(values) > 1} | {"L"}
+
+
 def _letters(group: Group) -> Iterator[tuple[str, Q]]:
-    yield "L", (group.count, id(group))
+    yield "L", group.count
     for layer in (group.mixer, group.ffn):
         letters: dict[str, str] = layer.LETTERS
         for field, letter in letters.items():
@@ -313,3 +329,13 @@ def _group_names(model: Model) -> list[str]:
         name = group.name or group.mixer.kind
         names.append(name if name not in names else f"{name}{i}")
     return names
+
+
+def dimensions(model: Model) -> dict[str, Q]:
+    """Tell the letters of a model and their numbers: those of the formulas, L of all layers."""
+    several = _differing(model)
+    found: dict[str, Q] = {"D": model.D}
+    for group, name in zip(model.groups, _group_names(model), strict=True):
+        for letter, value in _letters(group):
+            found[f"{letter}_{name}" if name and letter in several else letter] = value
+    return found | {"L": model.layers, "V": model.V}

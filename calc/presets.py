@@ -9,13 +9,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .attention import Attention
+from .attention import Attention, NoMixer
 from .errors import RooflmError, nearest, printable
+from .experts import Experts, NoFeedForward
 from .hardware import Machine
+from .mla import MLA
 from .mlp import MLP
-from .model import Group, Model
+from .model import FeedForward, Group, Mixer, Model
 from .plain import is_map
-from .schema import DIMENSIONS, HARDWARE, MODEL, check
+from .schema import DIMENSIONS, HARDWARE, KIND, LAYER, MODEL, check
 from .yamlfile import Block, load, load_block, read_text, top_keys
 
 HOME = Path(__file__).resolve().parents[1]
@@ -199,7 +201,7 @@ def _change(block: Block, key: str, text: str) -> None:
     """Put a typed value in place of a preset's, as if the entry had said so."""
     from .units import parse_count
 
-    settable = {k: f for k, f in MODEL.items() if k not in ("hf", "source", "dims")}
+    settable = {k: f for k, f in MODEL.items() if f.kind not in ("map", "text", "texts")}
     fields = DIMENSIONS | settable
     if key not in fields:
         fix = nearest(key, fields) or f"Known: {', '.join(fields)}."
@@ -233,38 +235,120 @@ def build_model(name: str, block: Block) -> Model:
     """Check an entry and make the Model that it describes."""
     entry = check(block, MODEL, name)
     dims = entry["dims"]
-    bias: list[str] = entry.get("bias", [])
-    if dims["N"] % dims["K"]:
-        where = _place(block, ("dims", "K"))
-        what = f"K = {dims['K']} does not divide N = {dims['N']}"
-        fix = f"{dims['N']} query heads can share {_divisors(dims['N'])} key/value heads."
-        raise RooflmError(what, where, fix)
-    attention = Attention(
-        N=dims["N"],
-        K=dims["K"],
-        H=dims["H"],
-        qkv_bias="qkv" in bias,
-        out_bias="out" in bias,
-        qk_norm=entry.get("qk_norm", "none"),
+    base = {k: v for k, v in entry.items() if k in LAYER}
+    base |= {k: v for k, v in dims.items() if k in KIND}
+    groups = tuple(
+        build_group(block, kind, count, base | own)
+        for kind, count, own in _pattern(block, name, dims["L"])
     )
-    mlp = MLP(F=dims["F"], gated=entry.get("mlp", "gated") == "gated", bias="mlp" in bias)
     hub = entry.get("hf")
     return Model(
         name=name,
         D=dims["D"],
         V=dims["V"],
-        groups=(Group(dims["L"], attention, mlp, entry.get("norms_per_layer", 2)),),
+        groups=groups,
         norm=entry.get("norm", "rms"),
         final_norm=entry.get("final_norm", True),
         tied=entry.get("tied", False),
         positions=entry.get("positions", 0),
         embedding_width=entry.get("embedding_width"),
-        head_bias="head" in bias,
+        head_bias="head" in entry.get("bias", []),
         parallel=entry.get("parallel", False),
         max_context=entry.get("max_context"),
+        reference_kv_elements=entry.get("reference_kv_elements"),
         source=entry.get("source")
         or (f"https://huggingface.co/{hub}/blob/main/config.json" if hub else block.path),
     )
+
+
+def _pattern(block: Block, name: str, L: int) -> list[tuple[str, int, dict[str, Any]]]:
+    """Expand a pattern over the layers: each kind, how many layers it has, what is its own."""
+    entry = block.value
+    kinds: dict[str, dict[str, Any]] = entry.get("kinds", {})
+    if "pattern" not in entry:
+        if kinds:
+            raise RooflmError(f"{name} has kinds of layers but no pattern", block.where(("kinds",)))
+        return [("", L, {})]
+    unit: list[str] = []
+    for i, item in enumerate(entry["pattern"]):
+        times, star, kind = item.rpartition("*")
+        where = block.where(("pattern", i))
+        if star and not (times.strip().isdigit() and 0 < int(times) <= 10**4):
+            raise RooflmError(f"'{item}' is not a kind or COUNT*KIND", where)
+        if kind.strip() not in kinds:
+            fix = nearest(kind.strip(), kinds) or f"The kinds are {', '.join(kinds)}."
+            raise RooflmError(f"no kind of layer '{kind.strip()}'", where, fix)
+        unit += [kind.strip()] * (int(times) if star else 1)
+    where = _place(block, ("dims", "L"))
+    if not unit or len(unit) > L:
+        raise RooflmError(f"a pattern of {len(unit)} layers does not fit L = {L}", where)
+    if block.places.get(("dims", "L")) == (0, 0) and len(unit) * 2 > L:
+        what = f"the pattern names {len(unit)} layers one by one and cannot be scaled to {L}"
+        raise RooflmError(what, where, "Change the pattern in a YAML entry.")
+    layers = [unit[i % len(unit)] for i in range(L)]
+    return [(k, layers.count(k), own) for k, own in kinds.items() if k in layers]
+
+
+def build_group(block: Block, kind: str, count: int, traits: Mapping[str, Any]) -> Group:
+    """Make a group of equal layers of what an entry says about its kind."""
+    return Group(
+        count=count,
+        mixer=_mixer(block, kind, traits),
+        ffn=_feed_forward(block, kind, traits),
+        norms=traits.get("norms_per_layer", 2),
+        name=kind,
+    )
+
+
+def _mixer(block: Block, kind: str, traits: Mapping[str, Any]) -> Mixer:
+    bias: list[str] = traits.get("bias", [])
+    if traits.get("mixer", "attention") == "none":
+        return NoMixer()
+    if "mla" in traits:
+        return MLA(N=traits["N"], **traits["mla"], q_bias="qkv" in bias, out_bias="out" in bias)
+    for key in ("K", "H"):
+        if key not in traits:
+            raise RooflmError(f"attention needs '{key}'", block.where(("dims",)))
+    if traits["N"] % traits["K"]:
+        own = ("kinds", kind, "K")
+        where = _place(block, own if own in block.places else ("dims", "K"))
+        what = f"K = {traits['K']} does not divide N = {traits['N']}"
+        fix = f"{traits['N']} query heads can share {_divisors(traits['N'])} key/value heads."
+        raise RooflmError(what, where, fix)
+    if "window" in traits and "chunk" in traits:
+        raise RooflmError("a layer has a window or a chunk, not both", block.where(("chunk",)))
+    return Attention(
+        N=traits["N"],
+        K=traits["K"],
+        H=traits["H"],
+        H_v=traits.get("value_width"),
+        window=traits.get("window"),
+        chunk=traits.get("chunk"),
+        sink_tokens=traits.get("sink_tokens", 0),
+        shares=traits.get("shares_kv", False),
+        value_is_key=traits.get("value_is_key", False),
+        qkv_bias="qkv" in bias,
+        out_bias="out" in bias,
+        qk_norm=traits.get("qk_norm", "none"),
+        gate=traits.get("gate", "none"),
+        extra=traits.get("extra", 0) + (traits["N"] if traits.get("sinks", False) else 0),
+    )
+
+
+def _feed_forward(block: Block, kind: str, traits: Mapping[str, Any]) -> FeedForward:
+    shape = traits.get("mlp", "gated")
+    bias = "mlp" in traits.get("bias", [])
+    if shape == "none":
+        return NoFeedForward()
+    experts = traits.get("experts")
+    if experts is not None:
+        if experts["k"] > experts["E"] + experts.get("zero", 0):
+            where = block.where(("experts", "k"))
+            raise RooflmError(f"a token cannot choose {experts['k']} of {experts['E']}", where)
+        return Experts(**experts, gated=shape == "gated", bias=bias)
+    if "F" not in traits:
+        raise RooflmError("a dense layer needs 'F'", block.where(("dims",)))
+    return MLP(F=traits["F"], gated=shape == "gated", bias=bias)
 
 
 def _place(block: Block, key: tuple[str, ...]) -> str:

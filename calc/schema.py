@@ -32,12 +32,58 @@ FORMAT_NAMES = ("fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4", "int4")
 
 DIMENSIONS: dict[str, Field] = {
     "D": Field("count", "model width", required=True),
-    "F": Field("count", "MLP width", required=True),
+    "F": Field("count", "MLP width"),
     "N": Field("count", "query heads", required=True),
-    "K": Field("count", "key/value heads", required=True),
-    "H": Field("count", "head width", required=True),
+    "K": Field("count", "key/value heads"),
+    "H": Field("count", "head width"),
     "L": Field("count", "layers", required=True),
     "V": Field("count", "vocabulary", required=True),
+}
+
+MLA_DIMENSIONS: dict[str, Field] = {
+    "q": Field("count", "rank of the query projection; plain if absent"),
+    "c": Field("count", "width of the latent", required=True),
+    "r": Field("count", "width of the rotary key", required=True),
+    "d": Field("count", "width of a key without position", required=True),
+    "v": Field("count", "width of a value", required=True),
+}
+
+EXPERTS: dict[str, Field] = {
+    "E": Field("count", "experts with weights", required=True),
+    "k": Field("count", "experts of a token", required=True),
+    "F": Field("count", "width of an expert", required=True),
+    "shared": Field("count", "width of all shared experts together", zero=True),
+    "zero": Field("count", "experts that do nothing", zero=True),
+    "latent": Field("count", "width at which the experts work, where it is not D"),
+    "shared_gate": Field("flag", "a gate of D weights on the shared experts"),
+    "router_bias": Field("flag", "router biases that are parameters"),
+}
+
+LAYER: dict[str, Field] = {
+    "mixer": Field("choice", "what mixes tokens", choices=("attention", "none")),
+    "mlp": Field("choice", "three matrices, two, or no feed-forward",
+                 choices=("gated", "plain", "none")),
+    "norms_per_layer": Field("count", "block norms of a layer", zero=True),
+    "qk_norm": Field("choice", "norm weights on queries and keys",
+                     choices=("none", "head", "width", "shared-head")),
+    "bias": Field("choices", "which parts have biases", choices=("qkv", "out", "mlp", "head")),
+    "window": Field("count", "last tokens that a query sees"),
+    "chunk": Field("count", "chunk that a query does not look out of"),
+    "sink_tokens": Field("count", "first tokens kept in view beside a window", zero=True),
+    "value_width": Field("count", "width of a value head where it is not H"),
+    "shares_kv": Field("flag", "reads the keys and values of another layer"),
+    "value_is_key": Field("flag", "no value projection"),
+    "gate": Field("choice", "gate of the attention output", choices=("none", "width", "head")),
+    "extra": Field("count", "further weights of a layer", zero=True),
+    "sinks": Field("flag", "a learned sink a query head"),
+    "mla": Field("map", "latent attention", inside=MLA_DIMENSIONS),
+    "experts": Field("map", "routed experts in place of the MLP", inside=EXPERTS),
+}  # fmt: skip
+"""What layers may differ in; also in `kinds`, beside the letters."""
+
+KIND: dict[str, Field] = {
+    **{k: Field(f.kind, f.about) for k, f in DIMENSIONS.items() if k not in ("D", "L", "V")},
+    **LAYER,
 }
 
 MODEL: dict[str, Field] = {
@@ -45,21 +91,18 @@ MODEL: dict[str, Field] = {
     "source": Field("text", "where the dimensions come from, where hf is not the place"),
     "dims": Field("map", "the letters of the scaling book", required=True, inside=DIMENSIONS),
     "max_context": Field("count", "longest context [tokens]"),
-    "mlp": Field("choice", "three matrices or two", choices=("gated", "plain")),
     "norm": Field("choice", "weights of a norm", choices=("rms", "layer", "layer-no-bias", "none")),
-    "norms_per_layer": Field("count", "block norms of a layer", zero=True),
     "final_norm": Field("flag", "a norm before the head"),
-    "qk_norm": Field(
-        "choice", "norm weights on queries and keys", choices=("none", "head", "width")
-    ),
-    "bias": Field(
-        "choices", "which projections have biases", choices=("qkv", "out", "mlp", "head")
-    ),
     "tied": Field("flag", "the head is the input embedding"),
     "positions": Field("count", "rows of a learned position table", zero=True),
     "embedding_width": Field("count", "width of the embedding where it is not D"),
     "parallel": Field("flag", "attention and MLP side by side"),
-}
+    "reference_kv_elements": Field("count", "cache of a token that the reference allocates"),
+    "kinds": Field("map", "kinds of layers: what each has of its own",
+                   inside={"*": Field("map", "a kind", inside=KIND)}),
+    "pattern": Field("texts", "kinds in order, repeated over the layers: [5*local, global]"),
+    **LAYER,
+}  # fmt: skip
 
 _BARE = Field("figure", "")
 

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from .model import Model, cache_elements, parameters, streamed_parameters, total_parameters
+from .attention import Attention
+from .experts import Experts
+from .mla import MLA, crossover_tokens
+from .mlp import MLP
+from .model import (
+    Group,
+    Model,
+    active_parameters,
+    cache_elements,
+    dimensions,
+    parameters,
+    streamed_parameters,
+    total_parameters,
+)
 from .passes import FORMATS, Precision
+from .readings import total as add_up
 
 
 def show(model: Model, precision: Precision, norms: bool = True) -> dict[str, Any]:
@@ -14,7 +29,6 @@ def show(model: Model, precision: Precision, norms: bool = True) -> dict[str, An
     left_out = 0 if norms else parts["norms"] + parts.get("qk_norm", 0)
     total = total_parameters(model, norms)
     counted = {k: v for k, v in parts.items() if norms or k not in ("norms", "qk_norm")}
-    per_token = cache_elements(model, 1)
     return {
         "schema": "rooflm.show/1",
         "model": model.name,
@@ -24,79 +38,132 @@ def show(model: Model, precision: Precision, norms: bool = True) -> dict[str, An
         "max_context_tokens": model.max_context,
         "parameters": {
             "total": total,
-            "active": total,
+            "active": active_parameters(model) - left_out,
             "streamed": streamed_parameters(model) - left_out,
             **counted,
         },
         "weights_bytes": precision.weights.bytes * total,
         "weights_bytes_by_format": {f.name: f.bytes * total for f in FORMATS.values()},
-        "cache": {
-            "elements_per_token": per_token,
-            "growing_elements_per_token": per_token,
-            "bytes_per_token": precision.cache.bytes * per_token,
-            "state_elements_per_sequence": 0,
-            "state_bytes_per_sequence": 0,
-            "layers": [
-                {
-                    "kind": g.mixer.kind,
-                    "count": g.count,
-                    "window_tokens": None,
-                    "elements_per_token": g.mixer.cache_elements(1),
-                }
-                for g in model.groups
-            ],
-            "reference": None,
-        },
-        "unusual": unusual(model),
+        "file_bytes": model.file_bytes,
+        "cache": cache(model, precision),
+        "unusual": list(dict.fromkeys(unusual(model))),
         "assumptions": [
             f"weights {precision.weights.name}, cache {precision.cache.name}",
             "active: used for a token, embeddings included; streamed: read by a decode step at "
             "batch 1 (the input embedding is a gather)",
         ]
         + ([] if norms else ["lecture accounting: parameters without norms"]),
+        "provenance": [
+            {"field": field, "value": value, "origin": origin}
+            for field, value, origin in model.provenance
+        ],
     }
 
 
-def dimensions(model: Model) -> dict[str, Any]:
-    """Tell the letters of a model."""
-    group = model.groups[0]
-    mixer, ffn = group.mixer, group.ffn
+def cache(model: Model, precision: Precision) -> dict[str, Any]:
+    """Describe what a sequence keeps: what is needed, and what the reference allocates if other."""
+    per_token = cache_elements(model, 1)
+    growing = add_up(
+        g.count * g.mixer.cache_elements(1) for g in model.groups if g.mixer.window_tokens is None
+    )
+    figures = {
+        "elements_per_token": per_token,
+        "growing_elements_per_token": growing,
+        "bytes_per_token": precision.cache.bytes * per_token,
+        "state_elements_per_sequence": 0,
+        "state_bytes_per_sequence": 0,
+    }
+    reference = model.reference_kv_elements
     return {
-        "D": model.D, "F": ffn.F, "N": mixer.N, "K": mixer.K, "H": mixer.H,
-        "L": model.layers, "V": model.V,
-    }  # fmt: skip
+        **figures,
+        "layers": cache_layers(model),
+        "reference": None
+        if reference is None
+        else figures
+        | {
+            "elements_per_token": reference,
+            "growing_elements_per_token": reference - per_token + growing,
+            "bytes_per_token": precision.cache.bytes * reference,
+        },
+    }
 
 
-def unusual(model: Model) -> list[str]:
-    """Say what a formula for a plain Llama would get wrong about a model."""
-    said: list[str] = []
+def cache_layers(model: Model) -> list[dict[str, Any]]:
+    """List the kinds of layers by what they keep; layers that differ elsewhere are one kind."""
+    kinds: dict[tuple[Any, ...], int] = {}
     for g in model.groups:
-        if g.mixer.N * g.mixer.H != model.D:
-            said.append(f"heads are {g.mixer.N} x {g.mixer.H} = {g.mixer.N * g.mixer.H} wide, "
-                        f"not D = {model.D}")  # fmt: skip
-        if g.mixer.K != g.mixer.N:
-            said.append(f"{g.mixer.N} query heads share {g.mixer.K} key/value heads: the cache is "
-                        f"{g.mixer.N // g.mixer.K} times smaller than with one each")  # fmt: skip
-        if not g.ffn.gated:
-            said.append("the MLP is plain: two matrices, not three")
-        if g.mixer.qk_norm != "none":
-            said.append(f"queries and keys are normed ({g.mixer.qk_norm})")
-        if g.mixer.qkv_bias or g.mixer.out_bias or g.ffn.bias:
-            where = [w for w, on in (("qkv", g.mixer.qkv_bias), ("out", g.mixer.out_bias),
-                                     ("mlp", g.ffn.bias)) if on]  # fmt: skip
-            said.append(f"biases on {', '.join(where)}")
+        key = (g.mixer.kind, g.mixer.window_tokens, g.mixer.cache_elements(1))
+        kinds[key] = kinds.get(key, 0) + g.count
+    return [
+        {"kind": kind, "count": count, "window_tokens": window, "elements_per_token": elements}
+        for (kind, window, elements), count in kinds.items()
+    ]
+
+
+def unusual(model: Model) -> Iterator[str]:
+    """Say what a formula for a plain Llama would get wrong about a model."""
+    for g in model.groups:
+        yield from _unusual_mixer(model, g)
+        yield from _unusual_ffn(g)
         if g.norms != 2:
-            said.append(f"{g.norms} block norms a layer, not 2")
+            yield f"{g.norms} block norms a layer, not 2"
     if model.tied:
-        said.append("the head is the embedding table: stored once, read in full as the head")
+        yield "the head is the embedding table: stored once, read in full as the head"
     if model.positions:
-        said.append(f"{model.positions:,} learned positions")
+        yield f"{model.positions:,} learned positions"
     if model.embedding_width is not None:
-        said.append(
-            f"the embedding is {model.embedding_width} wide, with projections to D and back"
-        )
+        yield f"the embedding is {model.embedding_width} wide, with projections to D and back"
     if model.parallel:
-        said.append("attention and MLP run side by side on the same input")
+        yield "attention and MLP run side by side on the same input"
     if model.norm == "none":
-        said.append("the norms have no weights")
-    return said
+        yield "the norms have no weights"
+    if model.reference_kv_elements is not None:
+        yield "the reference implementation allocates another cache than is needed"
+
+
+def _unusual_mixer(model: Model, g: Group) -> Iterator[str]:
+    layers = f"{g.count} layers" if len(model.groups) > 1 else "layers"
+    match g.mixer:
+        case Attention() as a:
+            if a.N * a.H != model.D:
+                yield f"heads are {a.N} x {a.H} = {a.N * a.H} wide, not D = {model.D}"
+            if a.K != a.N:
+                yield (
+                    f"{a.N} query heads share {a.K} key/value heads: the cache is "
+                    f"{a.N // a.K} times smaller than with one each"
+                )
+            if a.window is not None:
+                yield f"{layers} see the last {a.window:,} tokens only, and keep no more"
+            if a.chunk is not None:
+                yield f"{layers} do not look out of chunks of {a.chunk:,} tokens"
+            if a.shares:
+                yield f"{layers} read the keys and values of another layer and keep none"
+            if a.qk_norm != "none":
+                yield f"queries and keys are normed ({a.qk_norm})"
+            if a.gate != "none":
+                yield f"attention outputs are gated ({a.gate})"
+            where = [w for w, on in (("qkv", a.qkv_bias), ("out", a.out_bias)) if on]
+            if where:
+                yield f"biases on {' and '.join(where)}"
+        case MLA() as m:
+            yield (
+                f"{layers} cache a latent of {m.c} + {m.r} elements for all {m.N} heads; decode "
+                f"absorbs the up-projections, passes of more than "
+                f"{crossover_tokens(m.c, m.r, m.d, m.v):,.0f} new tokens materialise"
+            )
+        case _:
+            yield f"{layers} have no attention"
+
+
+def _unusual_ffn(g: Group) -> Iterator[str]:
+    match g.ffn:
+        case MLP() as m:
+            if not m.gated:
+                yield "the MLP is plain: two matrices, not three"
+            if m.bias:
+                yield "biases on the MLP"
+        case Experts() as e:
+            shared = f", {e.shared} wide shared experts beside them" if e.shared else ""
+            yield f"{g.count} layers have {e.E} experts of which a token chooses {e.k}{shared}"
+        case _:
+            yield f"{g.count} layers have no feed-forward"

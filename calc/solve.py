@@ -15,14 +15,17 @@ from .inverse import (
     Answer,
     affine,
     fits_memory,
+    limits_of,
     memory_expression,
     part,
+    parts_of,
     range_text,
     step_s,
     time_expression,
 )
 from .memory import largest, weights_bytes
 from .model import cache_elements
+from .readings import Q
 from .sweep import assumptions
 from .symbols import BATCH, BETA, CAPACITY, CONTEXT, PEAK, letter, number, symbolic_case
 from .turning import compute_bound_batch, longest_compute_bound
@@ -121,7 +124,6 @@ def _largest(
     here = at(value)
     values |= {BATCH: here[0], CONTEXT: here[1], letter("τ"): latency or 1.0}
     branch = active(expression, values)
-    constant, slope = affine(branch.formula, x)
     each = f"{each}_{unit[:-1]}"
     reason = f"largest {unknown} within the {name}"
     more: list[tuple[str, Any]] = []
@@ -140,11 +142,13 @@ def _largest(
         value,
         unit,
         reason,
-        formula=f"{x.name} = floor(({bound.name} - {fixed})/{each})",
-        definitions=(part(fixed, constant, values), part(each, slope, values)),
-        valid_for=range_text(branch, x, values, whole=True),
         more=tuple(more),
-    )
+        **parts_of(
+            branch, x, values, (fixed, each),
+            closed=f"{x.name} = floor(({bound.name} - {fixed})/{each})",
+            otherwise=f"largest {x.name} with whole <= {bound.name}",
+        ),
+    )  # fmt: skip
 
 
 def _capacity(case: Case, batch: int, context: int) -> Answer:
@@ -153,18 +157,16 @@ def _capacity(case: Case, batch: int, context: int) -> Answer:
     values |= {BATCH: batch, CONTEXT: context}
     branch = active(expression, values)
     value = memory_bytes(case, batch, context)
-    constant, slope = affine(branch.formula, BATCH)
     return Answer(
         value,
         "B",
         "weights, cache, activations and reserve of the step",
-        formula="M = fixed_bytes + B*bytes_per_sequence",
-        definitions=(
-            part("fixed_bytes", constant, values),
-            part("bytes_per_sequence", slope, values),
+        **parts_of(
+            branch, BATCH, values, ("fixed_bytes", "bytes_per_sequence"),
+            closed="M = fixed_bytes + B*bytes_per_sequence",
+            otherwise="M = whole",
         ),
-        valid_for=range_text(branch, BATCH, values, whole=True),
-    )
+    )  # fmt: skip
 
 
 def _rate(case: Case, unknown: Unknown, batch: int, context: int, latency: float) -> Answer:
@@ -198,16 +200,17 @@ def _rate(case: Case, unknown: Unknown, batch: int, context: int, latency: float
     expression, values = time_expression(at(high))
     values |= {BATCH: batch, CONTEXT: context, x: high, letter("τ"): latency}
     branch = active(expression, values)
-    fixed, moved = affine(branch.formula, x)
     name = "bytes" if bandwidth else "flops"
     return Answer(
         high,
         unit,
         f"least {unknown} at which the step takes {1e3 * latency:g} ms",
-        formula=f"{x.name} = {name}/(τ - other_s)",
-        definitions=(part(name, moved, values), part("other_s", fixed, values)),
-        valid_for=range_text(branch, x, values, whole=False),
-    )
+        **parts_of(
+            branch, x, values, ("other_s", name),
+            closed=f"{x.name} = {name}/(τ - other_s)",
+            otherwise=f"least {x.name} with whole <= τ",
+        ),
+    )  # fmt: skip
 
 
 def throughput_limit(case: Case, context: int) -> float:
@@ -218,7 +221,7 @@ def throughput_limit(case: Case, context: int) -> float:
 def _fixed_seconds(case: Case, context: int) -> float:
     expression, values = time_expression(case)
     values |= {BATCH: FAR, CONTEXT: context}
-    return number(affine(active(expression, values).formula, BATCH)[0], values)
+    return number(limits_of(active(expression, values).formula, BATCH)[0], values)
 
 
 def _throughput_limit(case: Case, context: int) -> Answer:
@@ -226,7 +229,7 @@ def _throughput_limit(case: Case, context: int) -> Answer:
     expression, values = time_expression(case)
     values |= {BATCH: FAR, CONTEXT: context}
     branch = active(expression, values)
-    fixed, slope = affine(branch.formula, BATCH)
+    fixed, slope = limits_of(branch.formula, BATCH)
     limit = 1 / number(slope, values)
     more: list[tuple[str, Any]] = []
     if case.lecture or case.time_model == "bandwidth":
@@ -268,7 +271,6 @@ def _batch_for_throughput(case: Case, context: int, target: Target) -> Answer:
     expression, values = time_expression(case)
     values |= {BATCH: value, CONTEXT: context, letter("R"): wanted}
     branch = active(expression, values)
-    fixed, slope = affine(branch.formula, BATCH)
     fits = fits_memory(case, value, context)
     reason = f"smallest batch that reaches {wanted:,.6g} tokens/s"
     if target.share is not None:
@@ -279,37 +281,46 @@ def _batch_for_throughput(case: Case, context: int, target: Target) -> Answer:
         value,
         "sequences",
         reason,
-        formula="B = ceil(R*fixed_s/(1 - R*s_per_sequence))",
-        definitions=(
-            ("R", "the throughput asked for", wanted),
-            part("fixed_s", fixed, values),
-            part("s_per_sequence", slope, values),
-        ),
-        valid_for=range_text(branch, BATCH, values, whole=True),
         more=(("limit_tokens_per_s", limit), ("fits", fits)),
-    )
+        **parts_of(
+            branch, BATCH, values, ("fixed_s", "s_per_sequence"),
+            closed="B = ceil(R*fixed_s/(1 - R*s_per_sequence))",
+            otherwise="smallest B with B/whole >= R",
+        ),
+    )  # fmt: skip
 
 
 def _cache_equals_weights(case: Case, unknown: Unknown, batch: int, context: int) -> Answer:
     """Find where the cache of all sequences takes as many bytes as the weights."""
-    symbolic = symbolic_case(case)
-    letters = symbolic.case
-    weights = weights_bytes(letters.model, letters.precision, norms=not case.lecture)
-    token = letters.precision.cache.bytes * cache_elements(letters.model, 1)
-    values = symbolic.values | {BATCH: batch, CONTEXT: context}
     by_batch = unknown == "batch"
-    x, other, unit = (BATCH, CONTEXT, "sequences") if by_batch else (CONTEXT, BATCH, "tokens")
-    value = number(weights, values) / (number(token, values) * float(values[other]))
+    x, unit = (BATCH, "sequences") if by_batch else (CONTEXT, "tokens")
+
+    def excess(of: Case, B: Q, S: Q) -> Q:
+        cached = B * (of.precision.cache.bytes * cache_elements(of.model, S))
+        return cached - weights_bytes(of.model, of.precision, norms=not of.lecture)
+
+    def below(n: int) -> bool:
+        return excess(case, n if by_batch else batch, context if by_batch else n) < 0
+
+    whole = 1 + largest(below, MOST)
+    if whole > MOST:
+        return Answer(None, unit, f"none: the cache does not grow to the weights with {x.name}")
+    symbolic = symbolic_case(case)
+    values = symbolic.values | {BATCH: batch, CONTEXT: context, x: whole}
+    branch = active(excess(symbolic.case, BATCH, CONTEXT), values)
+    split = affine(branch.formula, x)
+    assert split is not None
+    fixed, slope = split
     return Answer(
-        value,
+        -number(fixed, values) / number(slope, values),
         unit,
         f"{unknown} at which cache and weights take the same memory",
-        formula=f"{x.name} = weights_bytes/({other.name}*cache_bytes_per_token)",
+        formula=f"{x.name} = missing_bytes/bytes_per_{unit[:-1]}",
         definitions=(
-            part("weights_bytes", weights, values),
-            part("cache_bytes_per_token", token, values),
+            part("missing_bytes", -fixed, values),
+            part(f"bytes_per_{unit[:-1]}", slope, values),
         ),
-        valid_for=f"every {x.name} > 0",
+        valid_for=range_text(branch, x, values, whole=True),
     )
 
 

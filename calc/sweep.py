@@ -103,12 +103,13 @@ def _grid_rows(case: Case, batches: Sequence[int], contexts: Sequence[int]) -> l
     B = np.array(batches, dtype=float)[None, :]
     S = np.array(contexts, dtype=float)[:, None]
     shape = (len(contexts), len(batches))
-    whole = {"batch", "context_tokens", "flops"}
+    # Whole numbers are those of one point; beyond 2**53 float64 no longer holds each of them.
+    point = step_row(case, decode(batches[0], contexts[0]), batches[0], contexts[0])
+    whole = {k for k, v in point.items() if isinstance(v, int) and not isinstance(v, bool)}
     lists: dict[str, list[Any]] = {}
     for key, value in step_row(case, decode(B, S), B, S).items():
         column: list[Any] = np.broadcast_to(np.asarray(value, dtype=object), shape).ravel().tolist()
-        if key in whole or key.endswith("bytes"):
-            # Beyond 2**53 float64 no longer holds every integer: 1 part in 10**16.
+        if key in whole:
             column = [round(v) for v in column]
         lists[key] = column
     return [dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)]

@@ -42,7 +42,7 @@ BATCH, CONTEXT = count("B"), count("S")
 
 UNITS = {
     "β": "B/s", "C": "FLOP/s", "M": "B", "R": "B", "b_w": "B", "b_kv": "B", "S": "tokens",
-    "P": "tokens", "T": "tokens", "n": "tokens", "c": "tokens", "h": "tokens", "G": "tokens",
+    "P": "tokens", "T": "tokens", "T_c": "tokens", "h": "tokens", "G": "tokens", "W": "tokens",
 }  # fmt: skip
 """Units of the letters that have one; dimensions are pure numbers."""
 

@@ -6,7 +6,7 @@ from .branches import Branch, active, valid_range
 from .case import Case, memory_bytes
 from .errors import RooflmError
 from .hardware import bound_flops
-from .inverse import FAR, MOST, Answer, affine, fits_memory, part, range_text
+from .inverse import FAR, MOST, Answer, affine, fits_memory, part, parts_of, range_text
 from .memory import largest
 from .passes import decode
 from .symbols import BATCH, CONTEXT, PEAK, Expr, Values, number, symbolic_case, sympy
@@ -41,12 +41,21 @@ def compute_bound_batch(case: Case, context: int) -> Answer:
         return _never(case, context)
     value = 1 + largest(lambda B: not is_compute_bound(case, B, context), MOST)
     branch, values = excess(case, value, context)
-    fixed, gained = affine(branch.formula, BATCH)
+    split = affine(branch.formula, BATCH)
     low, _ = valid_range(branch, BATCH, values)
-    root = -number(fixed, values) / number(gained, values)
     reason = "smallest batch at which compute holds more than half of the step"
     formula = "B = floor(fixed_s/gained_s_per_sequence) + 1"
-    if root < low:
+    if split is None:
+        formula, root = "smallest B with excess_s > 0", None
+        definitions = (part("excess_s", branch.formula, values),)
+    else:
+        fixed, gained = split
+        root = -number(fixed, values) / number(gained, values)
+        definitions = (
+            part("fixed_s", -fixed, values),
+            part("gained_s_per_sequence", gained, values),
+        )
+    if low > value - 1 and (root is None or root < low):
         # The sum jumps: at this batch an operator changes sides.
         reason += "; an operator turns compute-bound there"
         formula, root = f"B = floor({low:.9g}) + 1, where that operator's two times are equal", low
@@ -56,10 +65,7 @@ def compute_bound_batch(case: Case, context: int) -> Answer:
         "sequences",
         reason if fits is not False else f"{reason}; it does not fit the memory",
         formula=formula,
-        definitions=(
-            part("fixed_s", -fixed, values),
-            part("gained_s_per_sequence", gained, values),
-        ),
+        definitions=definitions,
         valid_for=range_text(branch, BATCH, values, whole=True),
         more=(("root", root), ("fits", fits)),
     )
@@ -73,15 +79,17 @@ def longest_compute_bound(case: Case, batch: int) -> Answer:
     if value >= MOST:
         return Answer(None, "tokens", f"no limit up to {MOST:,} tokens")
     branch, values = excess(case, batch, value)
-    fixed, lost = affine(branch.formula, CONTEXT)
+    less = Branch(-branch.formula, branch.conditions)
     return Answer(
         value,
         "tokens",
         "longest context at which compute holds more than half of the step",
-        formula="S = ceil(excess_s/lost_s_per_token) - 1",
-        definitions=(part("excess_s", fixed, values), part("lost_s_per_token", -lost, values)),
-        valid_for=range_text(branch, CONTEXT, values, whole=True),
-    )
+        **parts_of(
+            less, CONTEXT, values, ("lacking_s", "lost_s_per_token"),
+            closed="S = ceil(-lacking_s/lost_s_per_token) - 1",
+            otherwise="largest S with whole < 0",
+        ),
+    )  # fmt: skip
 
 
 def _never(case: Case, context: int) -> Answer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,9 +13,33 @@ from rooflm.calc import attention as att
 from rooflm.calc import matmul, mlp, requests
 from rooflm.calc.attention import Attention
 from rooflm.calc.case import Case
+from rooflm.calc.experts import (
+    Experts,
+    distinct_experts,
+    distinct_experts_skewed,
+    saturating_tokens,
+    zipf_shares,
+)
 from rooflm.calc.memory import largest
+from rooflm.calc.mla import (
+    MLA,
+    absorbed_flops,
+    crossover_tokens,
+    materialised_cache_elements,
+    materialised_flops,
+    mla_cache_elements,
+)
 from rooflm.calc.mlp import MLP
-from rooflm.calc.model import Group, Model, ledger, parameters, total_parameters
+from rooflm.calc.model import (
+    Group,
+    Model,
+    active_parameters,
+    cache_elements,
+    ledger,
+    parameters,
+    streamed_parameters,
+    total_parameters,
+)
 from rooflm.calc.passes import Operator, decode, prefill
 from rooflm.calc.presets import find_model
 from rooflm.calc.solve import Target, Unknown, sensitivity, solve
@@ -460,6 +485,248 @@ def book_table(i: Inputs) -> dict[str, Any]:
     }
 
 
+def moe_parameters(i: Inputs) -> dict[str, Any]:
+    """Parameters of a mixture, stored and used."""
+    mixer = Attention(i["N"], i["K"], i["H"])
+    ffn = Experts(i["F_expert"], i["E"], i["k"])
+    model = Model("case", i["D"], i["V"], (Group(i["L"], mixer, ffn),))
+    return {"total": total_parameters(model), "active": active_parameters(model)}
+
+
+def deepseek_v3(i: Inputs) -> dict[str, Any]:
+    """Parameters of the preset, whose dimensions are those of the case."""
+    model = find_model("deepseek-v3")
+    moe = model.groups[1]
+    assert isinstance(moe.ffn, Experts)
+    assert isinstance(moe.mixer, MLA)
+    assert (i["D"], i["N"], i["E"]) == (model.D, moe.mixer.N, moe.ffn.E)
+    return {
+        "total": total_parameters(model),
+        "active_incl_both_embeddings": active_parameters(model),
+        "active_excl_input_embedding": streamed_parameters(model),
+        "mla_per_layer": sum(moe.mixer.parameters(model.D).values()),
+        "expert": moe.ffn.expert_parameters(model.D),
+    }
+
+
+def gpt_oss(i: Inputs) -> dict[str, Any]:
+    """Parameters of the preset, learned sinks included."""
+    model = find_model("gpt-oss-20b")
+    sinks = sum(g.count * g.mixer.extra for g in model.groups if isinstance(g.mixer, Attention))
+    return {"total": total_parameters(model), "sink_params": sinks}
+
+
+def distinct(i: Inputs) -> dict[str, Any]:
+    """Distinct experts, evenly routed."""
+    return {f"B{B}": distinct_experts(B, i["E"], i["k"]) for B in i["B"]}
+
+
+def wrong_distinct(i: Inputs) -> dict[str, Any]:
+    """The right expectation beside two that are often used."""
+    E, k, B = i["E"], i["k"], i["B"]
+    return {
+        "exact": distinct_experts(B, E, k),
+        "with_replacement": E * (1 - (1 - 1 / E) ** (k * B)),
+        "min_E_kB": min(E, k * B),
+    }
+
+
+def two_classes(i: Inputs) -> dict[str, Any]:
+    """Hot and cold experts."""
+    shares = [i["p_hot"]] * i["hot"] + [i["p_cold"]] * (i["E"] - i["hot"])
+    assert sum(shares) == pytest.approx(i["k"])
+    return {
+        "distinct": distinct_experts_skewed(i["B"], shares),
+        "uniform": distinct_experts(i["B"], i["E"], i["k"]),
+        "hot_tokens_per_expert": i["B"] * i["p_hot"],
+        "mean_tokens_per_expert": i["B"] * i["k"] / i["E"],
+    }
+
+
+def zipf(i: Inputs) -> dict[str, Any]:
+    """A Zipf law over experts gives the probabilities of the case."""
+    shares = zipf_shares(i["E"], i["k"], 1.0)
+    assert shares == pytest.approx(i["p"])
+    return {
+        "distinct": distinct_experts_skewed(i["B"], shares),
+        "max_expert_tokens": i["B"] * max(shares),
+    }
+
+
+def expert_layer(i: Inputs) -> dict[str, Any]:
+    """Weight bytes of one expert layer of DeepSeek-V3 in 8 bits, its router in 16."""
+    ffn = Experts(i["F_expert"], i["E"], i["k"], shared=i["F_expert"])
+    one, D = ffn.expert_parameters(i["D"]), i["D"]
+    read = ffn.touched(i["B"], fewest=False) * one
+    return {
+        "expert_bytes": one,
+        "routed_read": read,
+        "shared_read": ffn.shared_parameters(D),
+        "router_read_bf16": 2 * ffn.router_parameters(D),
+        "naive_k_experts": i["k"] * one,
+        "naive_kB_experts": i["k"] * i["B"] * one,
+        "per_token_read": read / i["B"],
+    }
+
+
+def expert_saturation(i: Inputs) -> dict[str, Any]:
+    """Tokens that make experts compute-bound; the book's 16 of which 2, at a ridge of 240."""
+    return {
+        "B_crit": saturating_tokens(i["ridge"], i["E"], i["k"], i["bytes_w"]),
+        "scaling_book_E16k2": saturating_tokens(240, 16, 2),
+    }
+
+
+def verify_tokens(i: Inputs) -> dict[str, Any]:
+    """Experts touched by a verification of several draft tokens."""
+    step, many = (distinct_experts(i["B"] * t, i["E"], i["k"]) for t in (1, 1 + i["gamma"]))
+    return {"decode": step, "verify": many, "ratio": many / step}
+
+
+V3_MLA = MLA(N=128, c=512, r=64, d=128, v=128, q=1536)
+
+
+def mla_cache(i: Inputs) -> dict[str, Any]:
+    """Cache of a token: 16 bits, and FlashMLA's 8 bits with four fp32 scales and a bf16 key."""
+    c, r, L = i["kv_rank"], i["d_rope"], i["L"]
+    layer = i["b"] * mla_cache_elements(c, r)
+    return {
+        "per_token_layer": layer,
+        "per_token": L * layer,
+        "fp8_656_per_token": L * (c + 4 * 4 + 2 * r),
+    }
+
+
+def mla_against_heads(i: Inputs) -> dict[str, Any]:
+    """Cache of the same heads with keys and values made."""
+    full = materialised_cache_elements(i["N"], i["d_k"] - 64, 64, i["d_v"])
+    return {"per_token_layer": i["b"] * full, "ratio": full / mla_cache_elements(512, 64)}
+
+
+def mla_parameters(i: Inputs) -> dict[str, Any]:
+    """Parameters of a latent attention layer by matrix."""
+    D = i["D"]
+    return {
+        "W_DQ": D * i["q_rank"],
+        "W_UQ": V3_MLA.query_parameters(D) - D * i["q_rank"],
+        "W_DKV_KR": V3_MLA.down_parameters(D),
+        "W_UK_UV": V3_MLA.up_parameters,
+        "W_O": V3_MLA.parameters(D)["attention"]
+        - V3_MLA.query_parameters(D)
+        - V3_MLA.down_parameters(D)
+        - V3_MLA.up_parameters,
+        "norms": V3_MLA.norm_parameters,
+        "total": sum(V3_MLA.parameters(D).values()),
+    }
+
+
+def mla_absorbed(i: Inputs) -> dict[str, Any]:
+    """Decode over the latent itself."""
+    widths = (i["N"], i["d_c"], i["d_r"], i["d_nope"], i["d_v"])
+    core = absorbed_flops(i["S"], 0, *widths)
+    read = i["b"] * mla_cache_elements(i["d_c"], i["d_r"], i["S"])
+    return {
+        "core_flops": core,
+        "absorb_flops": absorbed_flops(0, 1, *widths),
+        "kv_bytes": read,
+        "intensity": core / read,
+        "intensity_fp8_656": core / (656 * i["S"]),
+        "flashmla_approx_2hq": 2 * i["N"],
+    }
+
+
+def mla_naive(i: Inputs) -> dict[str, Any]:
+    """Decode that makes all keys and values anew."""
+    S, widths = i["S"], (128, 512, 64, 128, 128)
+    scores = materialised_flops(S, 0, *widths)
+    whole = materialised_flops(S, S, *widths)
+    return {
+        "decompress_flops": whole - scores,
+        "attn_flops": scores,
+        "ratio_to_absorbed": whole / absorbed_flops(S, 1, *widths),
+    }
+
+
+def mla_crossover(i: Inputs) -> dict[str, Any]:
+    """New tokens from which materialising pays, for V3's widths."""
+    T = crossover_tokens(512, 64, 128, 128)
+    n = 10**7
+    assert V3_MLA.mode(n, int(T)) == "absorbed"
+    assert V3_MLA.mode(n, int(T) + 1) == "materialised"
+    return {"T_star": T}
+
+
+def mla_in_groups(i: Inputs) -> dict[str, Any]:
+    """The latent in head widths, and as key/value groups."""
+    elements = mla_cache_elements(i["d_c_over_d_h"], i["d_r_over_d_h"])
+    return {"elements_in_d_h": elements, "equivalent_gqa_groups": elements / 2}
+
+
+def cross_layer(i: Inputs) -> dict[str, Any]:
+    """A cache shared by pairs of layers: half is stored, all is read."""
+    if "V" not in i:
+        return {"kv_layers": att.shared_layers(i["L"], i["share"])}
+    own = att.shared_layers(i["L"], i["share"])
+    first = Attention(i["N"], i["K"], i["H"])
+    groups = (
+        Group(own, first, MLP(i["F"]), name="own"),
+        Group(i["L"] - own, replace(first, shares=True), MLP(i["F"]), name="shared"),
+    )
+    model = Model("case", i["D"], i["V"], groups)
+    plain = model_of(i)
+    ops = ledger(model, decode(1, 1000))
+    return {
+        "stored_per_token": i["b"] * cache_elements(model, 1),
+        "read_per_token": sum(op.count * op.read_bytes for op in ops) // 1000,
+        "params_removed": total_parameters(plain) - total_parameters(model),
+    }
+
+
+def gemma_cache(i: Inputs) -> dict[str, Any]:
+    """The preset's cache, beside one without windows."""
+    model = find_model("gemma-3-27b")
+    S = i["S"]
+    by_kind = {g.name: 2 * g.count * g.mixer.cache_elements(S) for g in model.groups}
+    every = att.kv_cache_bytes(S, 16, 128, 62)
+    return {
+        "global_bytes": by_kind["global"],
+        "local_bytes": by_kind["local"],
+        "total": 2 * cache_elements(model, S),
+        "all_global": every,
+        "ratio": every / sum(by_kind.values()),
+    }
+
+
+def gpt_oss_cache(i: Inputs) -> dict[str, Any]:
+    """The preset's cache: half of its layers see 128 tokens."""
+    return {"total": 2 * cache_elements(find_model("gpt-oss-20b"), i["S"])}
+
+
+def scout_cache(i: Inputs) -> dict[str, Any]:
+    """Chunked layers: what they hold at the most, and what the next token sees."""
+    model = find_model("llama-4-scout")
+    local, whole = model.groups
+    assert isinstance(local.mixer, Attention)
+    C, S = i["chunk"], i["S"]
+    return {
+        "alloc_local": 2 * local.count * local.mixer.cache_elements(S),
+        "live_local_tokens": local.mixer.pairs(S, 1),
+        "mean_live_tokens": local.mixer.pairs(0, C) / C,
+        "global_bytes": 2 * whole.count * whole.mixer.cache_elements(S),
+    }
+
+
+def streaming(i: Inputs) -> dict[str, Any]:
+    """First tokens and a window."""
+    mixer = Attention(8, 8, 64, window=i["W"], sink_tokens=i["sinks"])
+    return {"cached": mixer.kept_tokens(i["S"]), "cached_short": mixer.kept_tokens(600)}
+
+
+def reach(i: Inputs) -> dict[str, Any]:
+    """How far back stacked windows see."""
+    return {"tokens": att.receptive_field(i["L"], i["W"])}
+
+
 COMPUTE: dict[str, Callable[[Inputs], dict[str, Any]]] = {
     "t01_matmul_exact": one_matmul,
     "t01": saturation,
@@ -473,8 +740,31 @@ COMPUTE: dict[str, Callable[[Inputs], dict[str, Any]]] = {
     "t02_no": no_cache,
     "t02_attn": one_attention,
     "t03_params_llama2_13b_lecture": lecture_parameters,
+    "t03_params_mixtral": moe_parameters,
+    "t03_params_deepseek_v3": deepseek_v3,
+    "t03_params_gpt_oss": gpt_oss,
     "t03_params": one_model,
     "t03_embedding": embedding_read,
+    "t04_distinct_uniform": distinct,
+    "t04_distinct_wrong": wrong_distinct,
+    "t04_distinct_two": two_classes,
+    "t04_distinct_zipf": zipf,
+    "t04_dsv3": expert_layer,
+    "t04_moe_bcrit": expert_saturation,
+    "t04_moe_verify": verify_tokens,
+    "t06_mla_cache": mla_cache,
+    "t06_mla_vs": mla_against_heads,
+    "t06_mla_params": mla_parameters,
+    "t06_mla_absorbed": mla_absorbed,
+    "t06_mla_naive": mla_naive,
+    "t06_mla_prefill": mla_crossover,
+    "t06_mla_v2": mla_in_groups,
+    "t07_cla": cross_layer,
+    "t08_gemma3": gemma_cache,
+    "t08_gpt_oss": gpt_oss_cache,
+    "t08_llama4": scout_cache,
+    "t08_streaming": streaming,
+    "t08_receptive": reach,
     "t05_llama2_13b": lecture_step,
     "t05_kv_per_token": per_token,
     "t05_problem_10_2": problem_10_2,
