@@ -17,7 +17,8 @@ from hypothesis import given, settings
 
 from rooflm.calc import readings
 from rooflm.calc.model import Model, cache_elements, ledger, symbolic, total_parameters
-from rooflm.calc.passes import Segment, decode
+from rooflm.calc.passes import Operator, Segment, decode
+from rooflm.calc.symbols import number as evaluate
 from rooflm.calc.timing import TIME_MODELS, Rates, compulsory_bytes, flops, shares, step_time
 
 from . import strategies as own
@@ -30,8 +31,13 @@ MODULES = [
 ]
 
 
+def array_value(quantity: Any) -> float:
+    """Take the one number of an array; what depends on neither axis is a number already."""
+    return float(np.asarray(quantity).item())
+
+
 @given(own.models(), own.batches, own.contexts, own.rates)
-@settings(derandomize=True, max_examples=15, deadline=None)
+@settings(derandomize=True, max_examples=25, deadline=None)
 def test_numbers_arrays_and_symbols_agree(model: Model, B: int, S: int, rates: Rates) -> None:
     """Parameters, cache, FLOPs, bytes and every time model are the same in all three readings."""
     b, s, c, w = sympy.symbols("B S C beta", positive=True)
@@ -40,29 +46,29 @@ def test_numbers_arrays_and_symbols_agree(model: Model, B: int, S: int, rates: R
     replace |= {
         b: B,
         s: S,
-        c: sympy.Rational(rates.flops_per_s),
-        w: sympy.Rational(rates.bytes_per_s),
+        c: rates.flops_per_s,
+        w: rates.bytes_per_s,
     }
     number = ledger(model, decode(B, S))
     array = ledger(model, decode(np.array([[B]]), np.array([[S]])))
     symbol = ledger(letters, decode(b, s))
 
-    def exact(expression: Any) -> Any:
-        return expression.subs(replace)
+    def value(expression: Any) -> float:
+        return evaluate(sympy.sympify(expression), replace)
 
-    assert total_parameters(model) == int(exact(total_parameters(letters)))
-    assert cache_elements(model, S) == int(exact(cache_elements(letters, s)))
+    assert total_parameters(model) == pytest.approx(value(total_parameters(letters)), rel=1e-15)
+    assert cache_elements(model, S) == pytest.approx(value(cache_elements(letters, s)), rel=1e-15)
     for quantity in (flops, compulsory_bytes):
-        assert float(quantity(array).item()) == pytest.approx(quantity(number), rel=1e-13)
-        assert float(exact(quantity(symbol))) == pytest.approx(quantity(number), rel=1e-13)
+        assert array_value(quantity(array)) == pytest.approx(quantity(number), rel=1e-12)
+        assert value(quantity(symbol)) == pytest.approx(quantity(number), rel=1e-12)
     for time_model in TIME_MODELS:
         seconds = step_time(number, rates, time_model)
-        assert step_time(array, rates, time_model).item() == pytest.approx(seconds, rel=1e-12)
+        assert array_value(step_time(array, rates, time_model)) == pytest.approx(seconds, rel=1e-12)
         formula = step_time(symbol, Rates(c, w), time_model)
-        assert float(exact(formula)) == pytest.approx(seconds, rel=1e-12)
+        assert value(formula) == pytest.approx(seconds, rel=1e-12)
         both = zip(shares(array, rates, time_model), shares(number, rates, time_model), strict=True)
         for ours, theirs in both:
-            assert ours.item() == pytest.approx(theirs, rel=1e-9, abs=1e-12 * seconds)
+            assert array_value(ours) == pytest.approx(theirs, rel=1e-9, abs=1e-12 * seconds)
 
 
 def test_integer_arrays_do_not_overflow() -> None:
@@ -83,7 +89,7 @@ def test_integer_arrays_do_not_overflow() -> None:
 
 
 @given(own.models(), own.batches, own.contexts, own.rates)
-@settings(derandomize=True, max_examples=60, deadline=None)
+@settings(derandomize=True, max_examples=30, deadline=None)
 def test_time_models_are_ordered(model: Model, B: int, S: int, rates: Rates) -> None:
     """Bandwidth <= overlap <= operator <= serial, up to rounding."""
     times = [step_time(ledger(model, decode(B, S)), rates, m) for m in TIME_MODELS]
@@ -93,7 +99,7 @@ def test_time_models_are_ordered(model: Model, B: int, S: int, rates: Rates) -> 
 
 
 @given(own.models(), own.batches, own.contexts, own.rates)
-@settings(derandomize=True, max_examples=60, deadline=None)
+@settings(derandomize=True, max_examples=30, deadline=None)
 def test_time_grows_with_work_and_falls_with_bandwidth(
     model: Model, B: int, S: int, rates: Rates
 ) -> None:
@@ -117,14 +123,19 @@ def test_a_pass_is_the_sum_of_its_segments(model: Model, B: int, S: int) -> None
     both = ledger(model, parts)
     single = [ledger(model, [p]) for p in parts]
 
-    assert flops(both) == sum(map(flops, single))
+    assert flops(both) == pytest.approx(sum(map(flops, single)), rel=1e-12)
     for kind in ("read_bytes", "write_bytes"):
         moved = [sum(op.count * getattr(op, kind) for op in ops) for ops in (both, *single)]
         assert moved[0] == moved[1] + moved[2]
-    streamed = [
-        sum(o.count * o.weight_bytes for o in ops if o.part != "embedding") for ops in single
-    ]
-    assert sum(o.count * o.weight_bytes for o in both if o.part != "embedding") == streamed[0]
+
+    def streamed(ops: list[Operator]) -> int:
+        # Gathered rows and touched experts grow with the rows of a pass.
+        once = [o for o in ops if o.part not in ("embedding", "experts")]
+        return sum(o.count * o.weight_bytes for o in once)
+
+    assert streamed(both) == streamed(single[0])
+    moved = [sum(o.count * o.weight_bytes for o in ops) for ops in (both, *single)]
+    assert max(moved[1:]) * (1 - 1e-12) <= moved[0] <= (moved[1] + moved[2]) * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda m: m.__name__.rpartition(".")[2])
