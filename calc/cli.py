@@ -24,19 +24,23 @@ from .options import (
     HardwareFile,
     ManyModels,
     ManyOn,
+    MixedContext,
     ModelName,
     ModelsFile,
     On,
     OneBatch,
     OneContext,
+    OptionalContext,
     Output,
     OutputTokens,
     Phase,
     Plot,
     Prefix,
     Prompt,
+    Provenance,
     Quiet,
     Reserve,
+    RoutingName,
     Sensitivity,
     Set,
     TimeModelName,
@@ -129,6 +133,7 @@ class Counting:
     time_model: str | None = None
     reserve: str = "0"
     capacity: str | None = None
+    routing: str | None = None
 
 
 def _case(model: Any, machine: Any, typed: Counting) -> Case:
@@ -160,7 +165,27 @@ def _precision(typed: Counting, machine: Any = None) -> Any:
     natural = natural_format(machine) if machine is not None else "bf16"
     chosen = _given(typed.weights, natural)
     cache = _given(typed.kv, chosen)
-    return Precision(find_format(chosen, "--weights"), find_format(cache, "--kv"))
+    formats = find_format(chosen, "--weights"), find_format(cache, "--kv")
+    return Precision(*formats, routing=_routing(typed.routing))
+
+
+def _routing(text: str | None) -> Any:
+    """Read how tokens choose experts: even, zipf:EXPONENT, or one probability an expert."""
+    from .passes import Routing
+
+    if text in (None, "even"):
+        return Routing()
+    word, colon, rest = text.partition(":")
+    try:
+        numbers = tuple(float(n) for n in (rest if colon else text).split(","))
+    except ValueError:
+        numbers = ()
+    if word == "zipf" and len(numbers) == 1 and 0 <= numbers[0] <= 10:
+        return Routing(exponent=numbers[0])
+    if not colon and len(numbers) > 1 and all(0 <= n <= 1 for n in numbers):
+        return Routing(shares=numbers)
+    what = f"'{printable(text, 40)}' is no routing"
+    raise RooflmError(what, "--routing", "Write even, zipf:1.0, or one probability an expert.")
 
 
 def _found(
@@ -184,7 +209,8 @@ def _works(
     output_tokens: str | None,
     prefix: str | None,
     chunk: str | None,
-    block: str,
+    block: str | None,
+    context: str | None,
 ) -> list[Work] | None:
     """Read what is asked of each sequence; None for decode steps."""
     known: Any = _given(phase, "decode")
@@ -192,7 +218,7 @@ def _works(
     if known == "decode":
         for text, option in (
             (prompt, "--prompt"), (output_tokens, "--output-tokens"), (prefix, "--prefix"),
-            (chunk, "--chunk"),
+            (chunk, "--chunk"), (block, "--block"),
         ):  # fmt: skip
             if text is not None:
                 fix = "Add --phase prefill or --phase request."
@@ -200,6 +226,9 @@ def _works(
         return None
     from .requests import Work
 
+    if context is not None:
+        fix = "Its context follows from --prompt and --output-tokens."
+        raise RooflmError(f"a {known} has no context of its own", "--context", fix)
     if known == "prefill" and output_tokens is not None:
         fix = "Add --phase request."
         raise RooflmError("a prefill generates one token", "--output-tokens", fix)
@@ -217,7 +246,7 @@ def _works(
             else 1,
             prefix=spared,
             chunk=None if chunk is None else parse_count(chunk, "--chunk"),
-            block=parse_count(block, "--block"),
+            block=parse_count(_given(block, "16"), "--block"),
             phase=known,
         )
         for length in lengths
@@ -277,8 +306,9 @@ def _checked(found: tuple[list[str], list[str]]) -> int:
 @app.command()
 def show(
     model: ModelName, set: Set = [], weights: Weights = None, kv: Cache = None,
-    accounting: AccountingName = "full", models: ModelsFile = None, format: Format = None,
-    output: Output = None, quiet: Quiet = False, debug: Debug = False,
+    accounting: AccountingName = "full", provenance: Provenance = False,
+    models: ModelsFile = None, format: Format = None, output: Output = None,
+    quiet: Quiet = False, debug: Debug = False,
 ) -> None:  # fmt: skip
     """Show a model: parameters by part, bytes by format, cache by layer kind.
 
@@ -292,7 +322,7 @@ def show(
     found = find_model(model, parse_changes(set), models)
     precision = _precision(Counting(weights, kv))
     answer = answer_show(found, precision, norms=accounting == "full")
-    _emit(answer, show_page(answer), _printing(format, output, quiet))
+    _emit(answer, show_page(answer, provenance), _printing(format, output, quiet))
 
 
 @app.command()
@@ -333,10 +363,10 @@ def fit(
 
 @app.command()
 def sweep(
-    model: ModelName, on: On, batch: Batch = None, context: Context = None, phase: Phase = None,
-    prompt: Prompt = None, output_tokens: OutputTokens = None, prefix: Prefix = None,
-    chunk: Chunk = None,
-    block: Block = "16", set: Set = [], weights: Weights = None, kv: Cache = None,
+    model: ModelName, on: On, batch: Batch = None, context: MixedContext = None,
+    phase: Phase = None, prompt: Prompt = None, output_tokens: OutputTokens = None,
+    prefix: Prefix = None, chunk: Chunk = None, block: Block = None, set: Set = [],
+    weights: Weights = None, routing: RoutingName = None, kv: Cache = None,
     accounting: AccountingName = "full", time_model: TimeModelName = None, reserve: Reserve = "0",
     capacity: Capacity = None, models: ModelsFile = None, hardware: HardwareFile = None,
     plot: Plot = None, format: Format = None, output: Output = None, quiet: Quiet = False,
@@ -355,15 +385,12 @@ def sweep(
     from .sweep import sweep as answer_sweep
 
     how = _printing(format, output, quiet)
-    typed = Counting(weights, kv, accounting, time_model, reserve, capacity)
+    typed = Counting(weights, kv, accounting, time_model, reserve, capacity, routing)
     case = _found(model, on, set, models, hardware, typed)
-    works = _works(phase, prompt, output_tokens, prefix, chunk, block)
+    works = _works(phase, prompt, output_tokens, prefix, chunk, block, context)
     if works is not None:
         from .requests import sweep_requests
 
-        if context is not None:
-            fix = "Its context follows from --prompt and --output-tokens."
-            raise RooflmError(f"a {phase} has no context of its own", "--context", fix)
         answer = sweep_requests(case, parse_counts(_given(batch, "1"), "--batch"), works)
     elif context is not None and context.endswith("@mixed"):
         from .lengths import parse_lengths
@@ -385,7 +412,8 @@ def compare(
     model: ManyModels, on: ManyOn = [], batch: Batch = None, context: Context = None,
     phase: Phase = None, prompt: Prompt = None, output_tokens: OutputTokens = None,
     prefix: Prefix = None,
-    chunk: Chunk = None, block: Block = "16", set: Set = [], weights: Weights = None,
+    chunk: Chunk = None, block: Block = None, set: Set = [], weights: Weights = None,
+    routing: RoutingName = None,
     kv: Cache = None, accounting: AccountingName = "full", time_model: TimeModelName = None,
     reserve: Reserve = "0", models: ModelsFile = None, hardware: HardwareFile = None,
     format: Format = None, output: Output = None, quiet: Quiet = False, debug: Debug = False,
@@ -398,8 +426,8 @@ def compare(
     from .pages import compare_page
 
     how = _printing(format, output, quiet)
-    typed = Counting(weights, kv, accounting, time_model, reserve)
-    works = _works(phase, prompt, output_tokens, prefix, chunk, block)
+    typed = Counting(weights, kv, accounting, time_model, reserve, None, routing)
+    works = _works(phase, prompt, output_tokens, prefix, chunk, block, context)
     cases = _crossed(model, on, set, models, hardware, typed)
     answer = answer_compare(cases, _places(batch, context, works))
     _emit(answer, compare_page(answer), how)
@@ -410,12 +438,22 @@ def _crossed(
     hardware: str | None, typed: Counting,
 ) -> list[Case]:  # fmt: skip
     """Cross all models with all machines; a machine may stand among the models, after --on."""
-    from .presets import HARDWARE_FILE, find_machine, find_model, parse_changes, preset_names
+    from .presets import (
+        HARDWARE_FILE,
+        find_machine,
+        find_model,
+        own_names,
+        parse_changes,
+        preset_names,
+    )
+    from .schema import HARDWARE
 
     chips = preset_names(HARDWARE_FILE)
+    if hardware is not None:
+        chips += own_names(hardware, "hardware", HARDWARE)
     places = [name for text in on for name in text.split(",") if name]
-    places += [word for word in words if word in chips]
-    names = [word for word in words if word not in chips]
+    places = list(dict.fromkeys(places + [word for word in words if word in chips]))
+    names = list(dict.fromkeys(word for word in words if word not in chips))
     if not places:
         raise RooflmError("no machine is named", "--on", "Say --on h100-sxm,rtx-4090.")
     if not names:
@@ -439,7 +477,8 @@ def _places(batch: str | None, context: str | None, works: Sequence[Work] | None
 @app.command()
 def roofline(
     model: ModelName, on: On, batch: OneBatch = "1", context: OneContext = "1024", set: Set = [],
-    weights: Weights = None, kv: Cache = None, models: ModelsFile = None,
+    weights: Weights = None, routing: RoutingName = None, kv: Cache = None,
+    models: ModelsFile = None,
     hardware: HardwareFile = None,
     format: Format = None, output: Output = None, quiet: Quiet = False, debug: Debug = False,
 ) -> None:  # fmt: skip
@@ -450,7 +489,7 @@ def roofline(
     from .pages import roofline_page
     from .roofline import roofline as answer_roofline
 
-    case = _found(model, on, set, models, hardware, Counting(weights, kv))
+    case = _found(model, on, set, models, hardware, Counting(weights, kv, routing=routing))
     answer = answer_roofline(case, parse_count(batch, "--batch"), parse_count(context, "--context"))
     _emit(answer, roofline_page(answer), _printing(format, output, quiet))
 
@@ -458,10 +497,10 @@ def roofline(
 @app.command()
 def explain(
     quantity: Annotated[str, typer.Argument(help="A column of show, fit, sweep or roofline.")],
-    model: ModelName, on: On, batch: OneBatch = "1", context: OneContext = "1024",
+    model: ModelName, on: On, batch: OneBatch = "1", context: OptionalContext = None,
     phase: Phase = None, prompt: Prompt = None, output_tokens: OutputTokens = None,
     prefix: Prefix = None,
-    chunk: Chunk = None, block: Block = "16", set: Set = [], weights: Weights = None,
+    chunk: Chunk = None, block: Block = None, set: Set = [], weights: Weights = None,
     kv: Cache = None, accounting: AccountingName = "full", time_model: TimeModelName = None,
     reserve: Reserve = "0", capacity: Capacity = None, sensitivity: Sensitivity = False,
     models: ModelsFile = None, hardware: HardwareFile = None, format: Format = None,
@@ -481,9 +520,14 @@ def explain(
     how = _printing(format, output, quiet, more=("latex",))
     typed = Counting(weights, kv, accounting, time_model, reserve, capacity)
     case = _found(model, on, set, models, hardware, typed)
-    works = _works(phase, prompt, output_tokens, prefix, chunk, block)
+    works = _works(phase, prompt, output_tokens, prefix, chunk, block, context)
+    if works is not None and len(works) > 1:
+        raise RooflmError("one prompt at a time is explained", "--prompt")
+    if works is not None and sensitivity:
+        fix = "Leave out --phase, or the option."
+        raise RooflmError("elasticities are those of a decode step", "--sensitivity", fix)
     work = works[0] if works else None
-    typed_context = parse_count(context, "--context")
+    typed_context = parse_count(_given(context, "1024"), "--context")
     B, S = parse_count(batch, "--batch"), work.last_context if work else typed_context
     answer = answer_explain(Question(case, B, S, work), quantity)
     if sensitivity:

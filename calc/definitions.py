@@ -9,8 +9,8 @@ from .branches import active
 from .case import Case, max_sequences, memory, memory_bytes
 from .inverse import affine
 from .matmul import intensity, ridge
-from .memory import activations_bytes
-from .model import cache_elements, parameters
+from .memory import activations_bytes, reserved_cache_bytes
+from .model import cache_elements, growing_elements, idle_parameters, parameters
 from .passes import FORMATS, Operator, Segment, decode, prefill
 from .readings import Q, is_zero, total
 from .requests import Work, chunk_count, end_to_end_time, prefill_passes, reused_tokens
@@ -103,12 +103,13 @@ def _model_definitions(case: Case) -> Definitions:
     return {
         **{f"{k}_parameters": v for k, v in parts.items()},
         "total": _sum(f"{k}_parameters" for k in counted),
-        "active": total_,
-        "streamed": total_ - sum(letter(f"{k}_parameters") for k in gathered),
+        "idle": idle_parameters(model),
+        "active": total_ - letter("idle"),
+        "streamed": letter("active") - sum(letter(f"{k}_parameters") for k in gathered),
         **{k: letter(f"{k}_parameters") if k in parts else zero for k in (*parts, "head")},
         "parameters": total_,
         "elements_per_token": cache_elements(model, 1),
-        "growing_elements_per_token": letter("elements_per_token"),
+        "growing_elements_per_token": growing_elements(model),
         "bytes_per_token": precision.cache.bytes * letter("elements_per_token"),
         "state_elements_per_sequence": zero,
         "state_bytes_per_sequence": zero,
@@ -125,6 +126,9 @@ def _step_definitions(case: Case) -> Definitions:
     time = "time_s" if case.lecture else "bound_s"
     known["tokens_per_s"] = throughput(BATCH, letter("time_s"))
     known["intensity_flops_per_byte"] = intensity(letter("flops"), letter("bytes"))
+    known["reserved_kv_cache_bytes.needed"] = letter("kv_cache_bytes")
+    for way, held in reserved_cache_bytes(case.model, case.precision, BATCH, CONTEXT).items():
+        known[f"reserved_kv_cache_bytes.{way}"] = held
     if not case.lecture:
         known["time_s"] = letter(time)
         known["bound_tokens_per_s"] = throughput(BATCH, letter(time))
@@ -200,7 +204,7 @@ def _operators(case: Case, prefix: str, segments: Sequence[Segment]) -> Definiti
     return {
         f"{prefix}{op.name.replace(' ', '_')}.{key}": expression
         for op in case.ledger(segments)
-        for key, expression in operator_figures(op, case.rates).items()
+        for key, expression in (operator_figures(op, case.rates) | {"runs": op.count}).items()
     }
 
 

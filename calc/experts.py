@@ -10,9 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from .errors import RooflmError
 from .matmul import matmul_flops
 from .mlp import MLP
-from .passes import Operator, Precision, Segment
+from .passes import Operator, Precision, Routing, Segment
 from .readings import Q, formula, is_zero, total
 
 
@@ -150,6 +151,18 @@ class Experts:
         """Weights of the layer that a token does not use [parameters]."""
         return (self.E - self.used) * self.expert_parameters(D)
 
+    def chosen(self, routing: Routing) -> Sequence[float] | None:
+        """Probabilities of a skewed routing; None where it is even."""
+        if routing.shares:
+            if len(routing.shares) != self.E or abs(sum(routing.shares) - self.k) > 1e-6 * self.k:
+                what = f"{len(routing.shares)} probabilities that add up to {sum(routing.shares):g}"
+                fix = f"{self.E} that add up to {self.k} are needed."
+                raise RooflmError(f"{what} do not describe this model's experts", "--routing", fix)
+            return routing.shares
+        if not routing.exponent:
+            return None
+        return zipf_shares(self.E, self.k, routing.exponent)
+
     def touched(self, rows: Q, fewest: bool, shares: Sequence[float] | None = None) -> Q:
         """Distinct experts that a pass touches [1].
 
@@ -189,10 +202,7 @@ class Experts:
                 activation_bytes=2 * b_x * (D + self.latent) * rows,
                 live_bytes=b_x * (2 * D + self.latent) * rows,
             )
-        shares = None
-        if precision.routing.exponent and isinstance(self.E, int):
-            shares = zipf_shares(self.E, int(self.k), precision.routing.exponent)
-        touched = self.touched(rows, precision.routing.fewest, shares)
+        touched = self.touched(rows, precision.routing.fewest, self.chosen(precision.routing))
         d, one, used = self.width(D), self.expert(), self.used
         up, down = one.up_parameters(d), one.down_parameters(d)
         yield Operator(

@@ -72,12 +72,16 @@ def tidy(expression: Expr) -> Expr:
     return sympy.factor(expression)
 
 
+TABLES = ("parameters", "cache", "memory", "weights_bytes_by_format")
+"""Objects of an answer whose keys may be asked for by their path: memory.weights_bytes."""
+
+
 def resolve(quantity: str, known: Mapping[str, Expr]) -> str:
-    """Find a quantity by its key, or by the last part of a dotted key."""
+    """Find a quantity by its key, or by its path in an answer."""
     if quantity in known:
         return quantity
-    short = quantity.rpartition(".")[2]
-    if short in known:
+    table, dot, short = quantity.partition(".")
+    if dot and table in TABLES and short in known:
         return short
     fix = nearest(quantity, known) or f"Known: {', '.join(known)}."
     raise RooflmError(f"no quantity '{quantity[:40]}'", "QUANTITY", fix)
@@ -103,6 +107,8 @@ def reachable(name: str, known: Mapping[str, Expr]) -> list[str]:
 def unit_of(name: str) -> str:
     """Tell the unit of a quantity by the ending of its key."""
     last = name.rpartition(".")[2]
+    if name.startswith("reserved_kv_cache_bytes."):
+        return "B"
     for ending, unit in (
         ("tokens_per_s", "tokens/s"), ("bytes_per_token", "B"), ("per_byte", "FLOP/B"),
         ("elements_per_token", "elements"), ("elements_per_sequence", "elements"),
@@ -115,7 +121,7 @@ def unit_of(name: str) -> str:
         return "B"
     if last == "max_sequences":
         return "sequences"
-    return "1" if last in ("batch", "passes") else "parameters"
+    return "1" if last in ("batch", "passes", "runs") else "parameters"
 
 
 def omits_of(name: str) -> list[str]:
@@ -130,11 +136,13 @@ def omits_of(name: str) -> list[str]:
         ]
     if last in ("memory_bytes", "margin_bytes", "activations_bytes"):
         return ["context, graphs, workspaces and fragmentation: 0.3 to over 2 GB, as `--reserve`"]
+    if last.startswith("ridge"):
+        return ["clocks that differ from the rated ones"]
     if last.endswith("flops") or "flops_per_byte" in last:
         return ["norms, rotary embedding, softmax, sampling: below 1 % of a layer at H >= 64"]
     if unit_of(name) == "parameters" or last in ("total", "weights_bytes"):
         return ["buffers that are not trained (rotary tables, masks), vocabulary padding"]
-    if "cache" in last or "token" in last:
+    if last.startswith("kv_cache") or last in ("bytes_per_token", "elements_per_token"):
         return ["padding of the last cache block: 7.5 tokens a sequence on average at 16 a block"]
     return []
 
@@ -142,7 +150,7 @@ def omits_of(name: str) -> list[str]:
 def source_of(name: str) -> str:
     """Name where the formula comes from."""
     last = name.rpartition(".")[2]
-    if unit_of(name) == "parameters" or last in FORMATS or last.startswith("weight"):
+    if unit_of(name) == "parameters" or last in (*FORMATS, "weights_bytes"):
         return (
             "architecture as transformers builds it; counts equal instantiated models to the unit "
             "(tests/golden/models.yaml)"

@@ -8,7 +8,7 @@ from typing import Any
 from .case import Case, max_context_tokens, max_sequences, memory, memory_bytes
 from .errors import RooflmError
 from .hardware import Machine, capacity
-from .memory import activations_bytes
+from .memory import BATCHED_TOKENS, BLOCK_TOKENS, activations_bytes, reserved_cache_bytes
 from .model import ledger, total_parameters
 from .passes import decode, prefill
 from .sweep import assumptions
@@ -46,6 +46,7 @@ def fit(case: Case, batches: Sequence[int], contexts: Sequence[int]) -> dict[str
             f"activations are those of a decode step; one prompt of {longest:,} tokens in a "
             f"single pass would hold {whole / 1e9:.3g} GB of them instead"
         )
+    said.append(_reserved_sentence(rows[-1]["reserved_kv_cache_bytes"]))
     if len(rows) == 1:
         answer |= rows[0]
     else:
@@ -68,7 +69,23 @@ def point(case: Case, B: int, S: int) -> dict[str, Any]:
         "margin_bytes": limit - held,
         "fits": held <= limit,
         "max_sequences": max_sequences(case, S),
+        "reserved_kv_cache_bytes": {
+            "needed": kinds["kv_cache_bytes"],
+            **reserved_cache_bytes(case.model, case.precision, B, S),
+        },
     }
+
+
+def _reserved_sentence(cache: dict[str, int]) -> str:
+    """Tell need from reservation."""
+    needed, paged, padded = (f"{cache[k] / 1e9:,.3g}" for k in ("needed", "paged", "padded"))
+    blocks = f"{BLOCK_TOKENS} tokens a block"
+    if cache["paged"] == cache["padded"]:
+        return f"cache: {needed} GB needed, {paged} GB in whole blocks of a paged engine ({blocks})"
+    return (
+        f"cache: {needed} GB needed; {paged} GB in whole blocks of a paged engine with passes of "
+        f"{BATCHED_TOKENS:,} tokens ({blocks}), {padded} GB where it pads window layers to full"
+    )
 
 
 def ways(case: Case, B: int, S: int, machines: Sequence[Machine]) -> list[dict[str, Any]]:

@@ -54,7 +54,8 @@ def read_config(path: Path) -> Model:
     """Read a config.json, or the one in a folder."""
     try:
         file = path / "config.json" if path.is_dir() else path
-        name = file.absolute().parent.name or file.stem
+        named = file.name.lower() == "config.json"
+        name = (file.absolute().parent.name if named else "") or file.stem
     except (OSError, ValueError):
         raise RooflmError("this is not a file name", str(path)) from None
     try:

@@ -19,9 +19,8 @@ def parse_lengths(text: str, option: str) -> list[int]:
         return parse_counts(text, option)
     lengths: list[int] = []
     for number, line in enumerate(read_text(Path(text)).splitlines(), start=1):
-        words = line.partition("#")[0].split()
-        if words:
-            lengths.append(parse_count(" ".join(words), f"{text}:{number}:1"))
+        words = line.partition("#")[0].replace(",", " ").split()
+        lengths += [parse_count(word, f"{text}:{number}:1") for word in words]
     if not lengths:
         raise RooflmError("the file holds no lengths", text, "Write one number a line.")
     return lengths

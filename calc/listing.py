@@ -19,6 +19,8 @@ from .presets import (
     build_model,
     figure_value,
     load_all,
+    own_blocks,
+    own_sources,
     preset_text,
 )
 from .schema import HARDWARE, MODEL
@@ -55,6 +57,8 @@ def list_hardware(word: str = "", more: str | None = None) -> dict[str, Any]:
     """List the hardware whose name, or full name, holds all words; more: a user's file."""
     text = preset_text(HARDWARE_FILE)
     sources: dict[str, dict[str, Any]] = load_block(text, "sources", HARDWARE_FILE.name).value
+    if more is not None:
+        sources = sources | own_sources(more)
     rows: list[dict[str, Any]] = []
     known = blocks(HARDWARE_FILE, more, HARDWARE)
     names = [name for name, _ in known]
@@ -136,19 +140,18 @@ def check_file(
     """Check every entry of the shipped file and of a user's; tell what is right and what is not."""
     right: list[str] = []
     wrong: list[str] = []
-    for path, more in ((shipped.name, None), (own, own)):
+    for path in (shipped.name, own):
         if path is None:
             continue
         try:
-            entries = blocks(shipped, more, fields)
+            entries = own_blocks(own, fields) if path is own else blocks(shipped, None, fields)
         except RooflmError as e:
             wrong.append(str(e))
             continue
-        mine = [(n, b) for n, b in entries if b.path == path]
-        mistakes = [m for m in (_mistake(n, b, build) for n, b in mine) if m]
+        mistakes = [m for m in (_mistake(n, b, build) for n, b in entries) if m]
         wrong += mistakes
         if not mistakes:
-            right.append(f"{path}: {len(mine)} entries, all valid")
+            right.append(f"{path}: {len(entries)} entries, all valid")
     return right, wrong
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from .model import Model, total_parameters
 from .passes import Operator, Precision
-from .readings import Q, maximum
+from .readings import Q, ceil, formula, maximum, minimum, total
 
 
 def weights_bytes(model: Model, precision: Precision, norms: bool = True) -> Q:
@@ -38,3 +38,43 @@ def largest(holds: Callable[[int], bool], limit: int = 10**12) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if holds(middle) else (low, middle)
     return low
+
+
+BLOCK_TOKENS = 16
+"""Tokens of a cache block (vLLM's default)."""
+BATCHED_TOKENS = 8192
+"""Tokens that an engine computes in one pass at the most (vLLM's default on large GPUs)."""
+
+
+@formula
+def paged_window_tokens(W: Q, S: Q, batched: Q = BATCHED_TOKENS, block: Q = BLOCK_TOKENS) -> Q:
+    """Tokens that a paged engine sets aside for a window layer: whole blocks and one more.
+
+    W: window [tokens]; S: context [tokens]; batched: tokens of a pass, which must be held before
+    older ones leave the window [tokens]; block: tokens of a block [tokens]. Returns [tokens].
+    Source: vllm/v1/kv_cache_interface.py, SlidingWindowSpec.
+
+    >>> paged_window_tokens(1024, 131072) // 16
+    577
+    """
+    return (ceil(minimum(W - 1 + batched, S) / block) + 1) * block
+
+
+def reserved_cache_bytes(model: Model, precision: Precision, B: Q, S: Q) -> dict[str, Q]:
+    """Bytes that a paged engine sets aside for B sequences of S tokens, two ways [B].
+
+    paged: whole blocks, window layers as `paged_window_tokens`; padded: window layers hold all
+    tokens, as where one table of blocks serves every layer.
+    """
+    whole = ceil(S / BLOCK_TOKENS) * BLOCK_TOKENS
+    paged: list[Q] = []
+    padded: list[Q] = []
+    for g in model.groups:
+        token = B * (g.count * precision.cache.bytes * g.mixer.cache_elements(1))
+        window = g.mixer.window_tokens
+        held = whole
+        if window is not None:
+            held = minimum(whole + BLOCK_TOKENS, paged_window_tokens(window, S))
+        paged.append(token * held)
+        padded.append(token * whole)
+    return {"paged": total(paged), "padded": total(padded)}

@@ -128,15 +128,19 @@ def total_parameters(model: Model, norms: bool = True) -> Q:
     return sum(n for part, n in parts.items() if norms or part not in ("norms", "qk_norm"))
 
 
+def idle_parameters(model: Model) -> Q:
+    """Count the parameters of the experts that a token does not choose [parameters]."""
+    return total(
+        g.count * g.ffn.idle_parameters(model.D) for g in model.groups if isinstance(g.ffn, Experts)
+    )
+
+
 def active_parameters(model: Model) -> Q:
     """Count the parameters that one token uses, embeddings included [parameters].
 
     All but the experts that it does not choose.
     """
-    idle = total(
-        g.count * g.ffn.idle_parameters(model.D) for g in model.groups if isinstance(g.ffn, Experts)
-    )
-    return total_parameters(model) - idle
+    return total_parameters(model) - idle_parameters(model)
 
 
 def streamed_parameters(model: Model) -> Q:
@@ -153,6 +157,13 @@ def streamed_parameters(model: Model) -> Q:
 def cache_elements(model: Model, S: Q) -> Q:
     """Count the cache elements of one sequence of S tokens, all layers [elements]."""
     return total(g.count * g.mixer.cache_elements(S) for g in model.groups)
+
+
+def growing_elements(model: Model) -> Q:
+    """Count the elements that a further token adds to a sequence beyond all windows."""
+    return total(
+        g.count * g.mixer.cache_elements(1) for g in model.groups if g.mixer.window_tokens is None
+    )
 
 
 def ledger(
@@ -339,3 +350,37 @@ def dimensions(model: Model) -> dict[str, Q]:
         for letter, value in _letters(group):
             found[f"{letter}_{name}" if name and letter in several else letter] = value
     return found | {"L": model.layers, "V": model.V}
+
+
+def with_letter(model: Model, letter: str, value: Q) -> Model:
+    """Give a dimension another number, in every group that has it under that name.
+
+    letter: as `dimensions` names it; value: the number [1]. Raises `KeyError` for other names.
+    """
+    if letter in ("D", "V"):
+        return replace(model, **{letter: value})
+    several = _differing(model)
+
+    def part(layer: Any, name: str) -> Any:
+        letters: dict[str, str] = layer.LETTERS
+        changed = {
+            field: value
+            for field, own in letters.items()
+            if (f"{own}_{name}" if name and own in several else own) == letter
+            and getattr(layer, field) is not None
+            and not is_zero(getattr(layer, field))
+        }
+        return replace(layer, **changed)
+
+    groups = tuple(
+        replace(
+            g,
+            count=value if letter == (f"L_{name}" if name else "L") else g.count,
+            mixer=part(g.mixer, name),
+            ffn=part(g.ffn, name),
+        )
+        for g, name in zip(model.groups, _group_names(model), strict=True)
+    )
+    if groups == model.groups and value != dimensions(model)[letter]:
+        raise KeyError(letter)
+    return replace(model, groups=groups)

@@ -23,7 +23,7 @@ ModelName = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="A preset, its Hugging Face name, or a YAML file.",
+        help="A preset, its Hugging Face name, or a file: YAML, config.json (or its folder), GGUF.",
         autocompletion=_complete_models,
     ),
 ]
@@ -57,10 +57,23 @@ Batch = Annotated[
 Context = Annotated[
     str | None,
     typer.Option(
+        "--context",
+        metavar="COUNTS",
+        help="Tokens of each sequence, the new one included: 1024, 4k, 128Ki.  [default: 1024]",
+    ),
+]
+MixedContext = Annotated[
+    str | None,
+    typer.Option(
+        "--context",
         metavar="COUNTS",
         help="Tokens of each sequence, the new one included: 1024, 4k, 128Ki; "
         "512,1024,4096@mixed or FILE@mixed for one batch of different lengths.  [default: 1024]",
     ),
+]
+OptionalContext = Annotated[
+    str | None,
+    typer.Option("--context", metavar="COUNT", help="Tokens of each sequence.  [default: 1024]"),
 ]
 OneBatch = Annotated[str, typer.Option("--batch", metavar="COUNT", help="Sequences.")]
 OneContext = Annotated[
@@ -85,7 +98,10 @@ Chunk = Annotated[
     typer.Option(metavar="COUNT", help="Prompt tokens of a prefill pass; all if not given."),
 ]
 Block = Annotated[
-    str, typer.Option(metavar="COUNT", help="Tokens of a cache block; whole blocks are reused.")
+    str | None,
+    typer.Option(
+        metavar="COUNT", help="Tokens of a cache block; whole ones are reused.  [default: 16]"
+    ),
 ]
 Weights = Annotated[
     str | None,
@@ -114,6 +130,14 @@ TimeModelName = Annotated[
         help="bandwidth, overlap, operator or serial.  [default: operator]",
     ),
 ]
+RoutingName = Annotated[
+    str | None,
+    typer.Option(
+        "--routing",
+        metavar="LAW",
+        help="How tokens choose experts: even (default), zipf:1.0, or a probability an expert.",
+    ),
+]
 Reserve = Annotated[
     str, typer.Option(metavar="SIZE", help="Memory kept free for what is not modelled: 2GiB.")
 ]
@@ -137,6 +161,9 @@ Output = Annotated[
 ]
 Plot = Annotated[
     str | None, typer.Option(metavar="FILE", help="Draw time and throughput too: PNG, SVG or PDF.")
+]
+Provenance = Annotated[
+    bool, typer.Option("--provenance", help="Tell where each field of the model came from.")
 ]
 Sensitivity = Annotated[
     bool, typer.Option("--sensitivity", help="Elasticities of time and throughput as well.")

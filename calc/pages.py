@@ -48,21 +48,34 @@ def hardware_page(answer: Answer) -> Page:
     return Page([Table(heads, cells, keys=1, words=heads[1:2])], notes)
 
 
-def show_page(answer: Answer) -> Page:
-    """Lay out a model."""
+def show_page(answer: Answer, provenance: bool = False) -> Page:
+    """Lay out a model; with provenance, where each field came from."""
     dims = ", ".join(f"{k} = {v:,}" for k, v in answer["dimensions"].items())
     parts = [(k, f"{v:,}") for k, v in answer["parameters"].items()]
     sizes = [(k, f"{v:,}", show_gb(v)) for k, v in answer["weights_bytes_by_format"].items()]
     cache = answer["cache"]
-    layers = [(g["kind"], str(g["count"]), f"{g['elements_per_token']:,}") for g in cache["layers"]]
+    layers = [
+        (g["kind"], str(g["count"]), _count(g["window_tokens"]), f"{g['elements_per_token']:,}")
+        for g in cache["layers"]
+    ]
     tables = [
         Table(("parameters", "number"), parts, f"{answer['model']}: {dims}"),
         Table(("weights", "bytes", "GB"), sizes),
-        Table(("cache", "layers", "elements per token and layer"), layers),
+        Table(("cache", "layers", "tokens kept at most", "elements per token and layer"), layers),
     ]
-    per_token = f"cache: {cache['bytes_per_token']:,} bytes per token of a sequence"
+    if provenance:
+        told = answer["provenance"] or [{"field": "all", "value": "", "origin": answer["source"]}]
+        origins = [(p["field"], p["value"], p["origin"]) for p in told]
+        tables.append(Table(("field", "value", "origin"), origins, words=("origin",)))
+    per_token = f"cache: {cache['bytes_per_token']:,} bytes for the first token of a sequence"
     source = f"source: {answer['source']}"
-    return Page(tables, [per_token, *answer["unusual"], *answer["assumptions"], source])
+    notes = [per_token, *answer["unusual"], *answer["assumptions"], source]
+    if answer["file_bytes"] is not None:
+        notes.insert(0, f"the weights of the file take {answer['file_bytes']:,} bytes")
+    reference = cache["reference"]
+    if reference is not None:
+        notes.insert(1, f"the reference allocates {reference['bytes_per_token']:,} bytes per token")
+    return Page(tables, notes)
 
 
 def fit_page(answer: Answer) -> Page:

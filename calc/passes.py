@@ -41,6 +41,8 @@ class Routing:
 
     exponent: float = 0.0
     """Exponent of a Zipf law over the experts of a layer; 0 is even."""
+    shares: tuple[float, ...] = ()
+    """Probability that a token chooses each expert, in place of a law."""
     fewest: bool = False
     """All tokens choose the same experts: the least that a pass can touch."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from .experts import Experts, NoFeedForward
 from .hardware import Machine
 from .mla import MLA
 from .mlp import MLP
-from .model import FeedForward, Group, Mixer, Model
+from .model import FeedForward, Group, Mixer, Model, dimensions, with_letter
 from .plain import is_map
 from .schema import DIMENSIONS, HARDWARE, KIND, LAYER, MODEL, check
 from .yamlfile import Block, load, load_block, read_text, top_keys
@@ -45,12 +46,65 @@ def find_model(
     """Find the model that a user names, with dimensions changed as by `--set`.
 
     text: a preset's name, its Hugging Face name, or a YAML file (FILE, or FILE#ENTRY where it
-    holds several); changes: key to new value, as typed; more: a file of further presets.
+    holds several), a config.json or its folder, or a GGUF file; changes: key to new value, as
+    typed; more: a file of further presets.
     """
+    if (found := read_model_file(text)) is not None:
+        return change_model(found, changes or {})
     name, block = _find(text, MODELS_FILE, "model", MODEL, more)
     for key, value in (changes or {}).items():
         _change(block, key, value)
     return build_model(name, block)
+
+
+def read_model_file(text: str) -> Model | None:
+    """Read a config.json, a folder that holds one, or a GGUF file; None for any other name."""
+    path = Path(os.path.expanduser(text))
+    suffix = path.suffix.lower()
+    try:
+        folder = path.is_dir() and (_is_file_name(text) or (path / "config.json").is_file())
+    except (OSError, ValueError):
+        return None
+    if suffix == ".gguf":
+        from .gguf_file import read_gguf
+
+        return read_gguf(path)
+    if suffix != ".json" and not folder:
+        return None
+    from .huggingface import read_config
+    from .safetensors_file import read_folder, weight_bytes
+
+    model = read_config(path)
+    weights = path if folder else path.parent
+    if any(weights.glob("*.safetensors")) or (weights / "model.safetensors.index.json").exists():
+        return replace(model, file_bytes=weight_bytes(read_folder(weights)))
+    return model
+
+
+def change_model(model: Model, changes: Mapping[str, str]) -> Model:
+    """Change dimensions of a model that no preset describes; letters as its tables show them."""
+    from .units import parse_count
+
+    for key, text in changes.items():
+        where = f"--set {key[:40]}"
+        flags = {"tied", "final_norm", "head_bias", "parallel"}
+        if key in flags:
+            if text.lower() not in ("true", "false"):
+                raise RooflmError(f"{key} is true or false, not '{text[:40]}'", where)
+            model = replace(model, **{key: text.lower() == "true"})
+            continue
+        known = dimensions(model)
+        several = len(model.groups) > 1
+        if key not in known or (key == "L" and several):
+            names = [*(k for k in known if not (k == "L" and several)), *flags]
+            fix = nearest(key, names) or f"Known: {', '.join(names)}."
+            raise RooflmError(f"unknown key '{printable(key, 40)}'", where, fix)
+        model = with_letter(model, key, parse_count(text, where))
+        for group in model.groups:
+            a = group.mixer
+            if isinstance(a, Attention) and a.N % a.K:
+                raise RooflmError(f"K = {a.K} does not divide N = {a.N}", where)
+    return model
 
 
 def find_machine(text: str, more: str | None = None) -> Machine:
@@ -74,10 +128,7 @@ def load_all(
 
 def blocks(path: Path, more: str | None, fields: Mapping[str, Any]) -> list[tuple[str, Block]]:
     """List every entry of a user's file and of a shipped one that it does not replace."""
-    found: dict[str, Block] = {}
-    if more is not None:
-        whole, names = _own(more, "preset", fields)
-        found = {name: whole.under(name) for name in names}
+    found = {} if more is None else dict(own_blocks(more, fields))
     text = preset_text(path)
     for name in preset_names(path):
         if name not in found:
@@ -85,15 +136,32 @@ def blocks(path: Path, more: str | None, fields: Mapping[str, Any]) -> list[tupl
     return list(found.items())
 
 
+def own_blocks(path: str | None, fields: Mapping[str, Any]) -> list[tuple[str, Block]]:
+    """List the entries of a user's file."""
+    if path is None:
+        return []
+    whole, names = _own(path, "preset", fields)
+    return [(name, whole.under(name)) for name in names]
+
+
+def own_sources(path: str) -> dict[str, Any]:
+    """Read the sources that a user's file defines for its figures."""
+    whole = load(read_text(Path(os.path.expanduser(path))), path)
+    found = whole.value.get("sources") if is_map(whole.value) else None
+    return {k: v for k, v in found.items() if is_map(v)} if is_map(found) else {}
+
+
 def _find(
     text: str, presets: Path, what: str, fields: Mapping[str, Any], more: str | None
 ) -> tuple[str, Block]:
     if _is_file_name(text):
         return _from_file(text, what, fields)
-    if more is not None and text in own_names(more, what, fields):
-        return _from_file(f"{more}#{text}", what, fields)
+    own = [] if more is None else own_names(more, what, fields)
+    mine = [name for name in own if _plain(name) == _plain(text)]
+    if len(mine) == 1 and text not in set(preset_names(presets)) - set(own):
+        return _from_file(f"{more}#{mine[0]}", what, fields)
     whole = preset_text(presets)
-    name = _resolve(text, whole, preset_names(presets), what)
+    name = _resolve(text, whole, preset_names(presets), what, own)
     return name, load_block(whole, name, presets.name)
 
 
@@ -136,8 +204,9 @@ def _own(stem: str, what: str, fields: Mapping[str, Any]) -> tuple[Block, list[s
     """Read a user's file and the names of its entries."""
     path = Path(os.path.expanduser(stem))
     if path.suffix.lower() in (".json", ".gguf"):
-        fix = f"Write its dimensions as a YAML entry like those of {MODELS_FILE.name}."
-        raise RooflmError(f"{path.suffix} files are not read", stem, fix)
+        raise RooflmError(
+            f"a {path.suffix} file holds no {what} entries", stem, "Name a YAML file."
+        )
     whole = load(read_text(path), stem)
     entries = whole.value
     names = [k for k in entries if k not in NOT_ENTRIES] if is_map(entries) else []
@@ -149,7 +218,7 @@ def _own(stem: str, what: str, fields: Mapping[str, Any]) -> tuple[Block, list[s
     return whole, names
 
 
-def _resolve(text: str, whole: str, names: list[str], what: str) -> str:
+def _resolve(text: str, whole: str, names: list[str], what: str, own: list[str]) -> str:
     """Find the one preset that a name means; raise with the candidates where it is not one."""
     if text in names:
         return text
@@ -171,7 +240,8 @@ def _resolve(text: str, whole: str, names: list[str], what: str) -> str:
         fix = f"It may be {', '.join(alike[:8])}{more}: name one."
         raise RooflmError(f"'{shown}' is not the name of one {what}", where, fix)
     command = "models" if what == "model" else "hardware"
-    fix = nearest(text, names) or f"`rooflm {command}` lists what is known; a YAML file will do."
+    lists = f"`rooflm {command}` lists what is known; a file will do."
+    fix = nearest(text, [*own, *names]) or lists
     raise RooflmError(f"unknown {what} '{shown}'", where, fix)
 
 

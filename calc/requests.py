@@ -108,10 +108,19 @@ class Work:
         return int(reused_tokens(self.prompt, self.prefix, self.block))
 
 
+MOST_PASSES = 10_000
+"""Passes of one prefill: beyond it a chunk is taken for a slip."""
+MOST_OUTPUT = 10**7
+"""Tokens that a request generates: its decode steps are summed one by one."""
+
+
 def prefill_passes(B: int, work: Work) -> list[list[Segment]]:
     """Cut the prefill of B prompts into passes; only the last computes logits."""
     start = work.reused
     chunk = work.chunk or work.prompt
+    if (work.prompt - start) // chunk > MOST_PASSES:
+        what = f"a prefill of more than {MOST_PASSES:,} passes is not summed"
+        raise RooflmError(what, "--chunk", "Take larger chunks.")
     passes: list[list[Segment]] = []
     while start < work.prompt:
         new = min(chunk, work.prompt - start)
@@ -123,6 +132,9 @@ def prefill_passes(B: int, work: Work) -> list[list[Segment]]:
 
 def prefill_row(case: Case, B: int, work: Work) -> dict[str, Any]:
     """Answer a prefill: the sums over its passes, and the memory of the fullest one."""
+    if case.lecture:
+        what = "the lecture's accounting is of decode steps"
+        raise RooflmError(what, f"--phase {work.phase}", "Leave out --accounting lecture.")
     passes = prefill_passes(B, work)
     ledgers = [case.ledger(p) for p in passes]
     parts = [
@@ -173,6 +185,8 @@ SUMMED = ("time_s", "floor_s", "bytes", "flops", "computing_s", "moving_s")
 
 def decode_total(case: Case, B: int, work: Work) -> dict[str, Q]:
     """Add up the decode steps of a request: contexts prompt + 1 to prompt + output - 1."""
+    if work.output > MOST_OUTPUT:
+        raise RooflmError(f"more than {MOST_OUTPUT:,} tokens are not summed", "--output-tokens")
     contexts: Any = range(work.prompt + 1, work.prompt + work.output)
     if len(contexts) >= MANY_STEPS:
         import numpy as np
@@ -231,9 +245,6 @@ def request_row(case: Case, B: int, work: Work) -> dict[str, Any]:
 def sweep_requests(case: Case, batches: Sequence[int], works: Sequence[Work]) -> dict[str, Any]:
     """Answer prefills or whole requests for every batch and piece of work."""
     phase = works[0].phase
-    if case.lecture:
-        what = "the lecture's accounting is of decode steps"
-        raise RooflmError(what, f"--phase {phase}", "Leave out --accounting lecture.")
     check_size(len(batches) * len(works))
     answer_row = prefill_row if phase == "prefill" else request_row
     rows = [told(answer_row(case, B, work)) for work in works for B in batches]

@@ -15,12 +15,12 @@ from .model import (
     active_parameters,
     cache_elements,
     dimensions,
+    growing_elements,
     parameters,
     streamed_parameters,
     total_parameters,
 )
 from .passes import FORMATS, Precision
-from .readings import total as add_up
 
 
 def show(model: Model, precision: Precision, norms: bool = True) -> dict[str, Any]:
@@ -63,9 +63,7 @@ def show(model: Model, precision: Precision, norms: bool = True) -> dict[str, An
 def cache(model: Model, precision: Precision) -> dict[str, Any]:
     """Describe what a sequence keeps: what is needed, and what the reference allocates if other."""
     per_token = cache_elements(model, 1)
-    growing = add_up(
-        g.count * g.mixer.cache_elements(1) for g in model.groups if g.mixer.window_tokens is None
-    )
+    growing = growing_elements(model)
     figures = {
         "elements_per_token": per_token,
         "growing_elements_per_token": growing,

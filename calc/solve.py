@@ -66,11 +66,44 @@ def solve(case: Case, unknown: Unknown, batch: int, context: int, target: Target
         "definitions": [{"name": n, "formula": f, "value": v} for n, f, v in answer.definitions],
         "valid_for": answer.valid_for or None,
         **dict(answer.more),
-        "assumptions": assumptions(case, contexts=[context], timed=timed),
+        "assumptions": assumptions(
+            case,
+            contexts=[int(answer.value) if unknown == "context" and answer.value else context],
+            timed=timed,
+        ),
     }
 
 
+TARGETS: dict[Unknown, tuple[str, ...]] = {
+    "batch": ("--latency", "--throughput", "--share", "--when"),
+    "context": ("--latency", "--when"),
+    "bandwidth": ("--latency",),
+    "compute": ("--latency",),
+    "capacity": (),
+    "throughput": (),
+}
+"""Targets that each unknown can be solved for, one at a time."""
+
+
+def check_target(unknown: Unknown, target: Target) -> None:
+    """Refuse a target that does not go with the unknown, and more than one at a time."""
+    given = {
+        "--latency": target.latency_s,
+        "--throughput": target.tokens_per_s,
+        "--share": target.share,
+        "--when": target.when,
+    }
+    asked = [option for option, value in given.items() if value is not None]
+    for option in asked:
+        if option not in TARGETS[unknown]:
+            known = ", ".join(TARGETS[unknown]) or "no target"
+            raise RooflmError(f"{unknown} is not solved for this", option, f"It takes {known}.")
+    if len(asked) > 1:
+        raise RooflmError("one target at a time", " and ".join(asked), "Ask twice.")
+
+
 def _dispatch(case: Case, unknown: Unknown, batch: int, context: int, target: Target) -> Answer:
+    check_target(unknown, target)
     if unknown == "capacity":
         return _capacity(case, batch, context)
     if unknown == "throughput":
@@ -88,9 +121,6 @@ def _dispatch(case: Case, unknown: Unknown, batch: int, context: int, target: Ta
     if target.when == "cache-equals-weights":
         return _cache_equals_weights(case, unknown, batch, context)
     if target.tokens_per_s is not None or target.share is not None:
-        if unknown == "context":
-            what = "a throughput target is solved for the batch"
-            raise RooflmError(what, "UNKNOWN", "Ask for batch, or give --latency.")
         return _batch_for_throughput(case, context, target)
     return _largest(case, unknown, batch, context, target.latency_s)
 
@@ -128,9 +158,7 @@ def _largest(
     reason = f"largest {unknown} within the {name}"
     more: list[tuple[str, Any]] = []
     if value >= MOST:
-        return Answer(
-            None, unit, f"no limit up to {MOST:,}: the {name} does not grow with {x.name}"
-        )
+        return Answer(MOST, unit, f"{MOST:,}, the most that is searched, is within the {name}")
     if latency is not None:
         fits = fits_memory(case, *here)
         more.append(("fits", fits))
@@ -173,8 +201,9 @@ def _rate(case: Case, unknown: Unknown, batch: int, context: int, latency: float
     """Find the bandwidth or the compute rate at which a step takes a given time."""
     bandwidth = unknown == "bandwidth"
     if not bandwidth and case.time_model == "bandwidth":
-        what = "the time model bandwidth counts no compute"
-        raise RooflmError(what, "--time-model", "Choose another one.")
+        what = "compute is not counted in this accounting"
+        option = "--accounting" if case.lecture else "--time-model"
+        raise RooflmError(what, option, "Leave the option out.")
     compute = case.precision.weights.compute
     x, unit = (BETA, "B/s") if bandwidth else (PEAK, "FLOP/s")
 
@@ -193,8 +222,8 @@ def _rate(case: Case, unknown: Unknown, batch: int, context: int, latency: float
         return Answer(
             None, unit, f"none: {other} alone takes {1e3 * seconds(huge):.6g} ms at any {unknown}"
         )
-    low, high = 1.0, huge
-    for _ in range(200):
+    low, high = 1e-12, huge
+    for _ in range(300):
         middle = math.sqrt(low * high)
         low, high = (low, middle) if seconds(middle) <= latency else (middle, high)
     expression, values = time_expression(at(high))

@@ -173,7 +173,10 @@ def assumptions(
 
 def capacity_sentence(case: Case) -> str:
     """Say which capacity decides, and the figure beside it."""
-    limit, basis = case.limit
+    try:
+        limit, basis = case.limit
+    except RooflmError:
+        return "capacity: not known, so whether it fits is not said"
     label, driver = case.machine.label_bytes, case.machine.driver_bytes
     if basis == "given":
         return f"capacity: {show_gb(limit)} GB as given"

@@ -110,16 +110,26 @@ def _has_rate(case: Case) -> bool:
 def number(expression: Expr, values: Mapping[Any, Q]) -> float:
     """Evaluate an expression; Max, Min, floor, ceiling and sums included."""
     expression = sympy.sympify(expression)
-    sums = {
-        term: sum(
-            number(term.function, {**values, index: i})
-            for index, low, high in term.limits
-            for i in range(round(number(low, values)), round(number(high, values)) + 1)
-        )
-        for term in expression.atoms(sympy.Sum)
-    }
+    sums = {term: _sum(term, values) for term in expression.atoms(sympy.Sum)}
     function, symbols = _compiled(expression.xreplace(sums) if sums else expression)
     return function(*(values[s] for s in symbols))
+
+
+def _sum(term: Expr, values: Mapping[Any, Q]) -> float:
+    """Evaluate a sum over an index, all its terms as one array."""
+    import numpy as np
+
+    ((index, low, high),) = term.limits
+    run = np.arange(round(number(low, values)), round(number(high, values)) + 1, dtype=float)
+    symbols = sorted(term.function.free_symbols, key=str)
+
+    def elementwise(reduce: Any) -> Any:
+        return lambda *arguments: reduce(np.broadcast_arrays(*arguments))  # pyright: ignore
+
+    own = {"Max": elementwise(np.maximum.reduce), "Min": elementwise(np.minimum.reduce)}
+    function = sympy.lambdify(symbols, term.function, [own, "numpy"])
+    terms = function(*(run if s == index else values[s] for s in symbols))
+    return float(np.sum(np.broadcast_to(terms, run.shape)))
 
 
 _CACHE: dict[Any, tuple[Any, list[Any]]] = {}
@@ -159,7 +169,8 @@ class _Printer(sympy.printing.str.StrPrinter):
         value = self._values.get(expr)
         if value is None:
             return expr.name
-        return f"{value:.6g}" if isinstance(value, float) and value >= 1e15 else f"{value:.15g}"
+        whole = isinstance(value, int) or float(value).is_integer()
+        return str(int(value)) if whole and value < 1e18 else repr(float(value))
 
     def _print_Max(self, expr: Expr) -> str:  # noqa: N802
         return f"max({', '.join(self._print(a) for a in expr.args)})"

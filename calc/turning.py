@@ -72,22 +72,30 @@ def compute_bound_batch(case: Case, context: int) -> Answer:
 
 
 def longest_compute_bound(case: Case, batch: int) -> Answer:
-    """Find the longest context at which a batch is compute-bound."""
-    value = largest(lambda S: is_compute_bound(case, batch, S), MOST)
-    if not value:
-        return Answer(None, "tokens", f"none: {batch:,} sequences are memory-bound at any context")
-    if value >= MOST:
-        return Answer(None, "tokens", f"no limit up to {MOST:,} tokens")
+    """Find the context up to which, or from which on, a batch is compute-bound.
+
+    Attention is memory-bound at N/K below the ridge: a longer context ends the compute-bound
+    regime. With many query heads a key/value head, or a low ridge, it begins it.
+    """
+    near, far = (is_compute_bound(case, batch, S) for S in (1, MOST))
+    if near == far:
+        state = "compute-bound" if near else "memory-bound"
+        return Answer(None, "tokens", f"none: {batch:,} sequences are {state} at any context")
+    last = largest(lambda S: S == 0 or is_compute_bound(case, batch, S) == near, MOST)
+    value = last if near else last + 1
     branch, values = excess(case, batch, value)
-    less = Branch(-branch.formula, branch.conditions)
+    reached = branch if far else Branch(-branch.formula, branch.conditions)
+    which = "shortest" if far else "longest"
     return Answer(
         value,
         "tokens",
-        "longest context at which compute holds more than half of the step",
+        f"{which} context at which compute holds more than half of the step",
         **parts_of(
-            less, CONTEXT, values, ("lacking_s", "lost_s_per_token"),
-            closed="S = ceil(-lacking_s/lost_s_per_token) - 1",
-            otherwise="largest S with whole < 0",
+            reached, CONTEXT, values, ("lacking_s", "gained_s_per_token"),
+            closed="S = floor(-lacking_s/gained_s_per_token) + 1"
+            if far
+            else "S = ceil(-lacking_s/gained_s_per_token) - 1",
+            otherwise=f"{which} S with whole {'> 0' if far else '< 0'}",
         ),
     )  # fmt: skip
 
@@ -95,8 +103,11 @@ def longest_compute_bound(case: Case, batch: int) -> Answer:
 def _never(case: Case, context: int) -> Answer:
     """Prove that no batch is compute-bound: what a further sequence adds to either side."""
     longest = largest(lambda S: is_compute_bound(case, MOST, S), MOST)
+    later = is_compute_bound(case, MOST, MOST)
     computing, moving = (seconds / FAR for seconds in both_times(case, FAR, context))
     tail = f"above {longest:,} tokens of context none is" if longest else "at no context is one"
+    if later:
+        tail = "longer contexts are, as attention itself computes more than it moves"
     return Answer(
         None,
         "sequences",

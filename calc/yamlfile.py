@@ -73,7 +73,7 @@ def read_text(path: Path) -> str:
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
-        raise RooflmError("the file is not text", str(path), "A YAML file in UTF-8 is needed.")
+        raise RooflmError("the file is not text", str(path), "Text in UTF-8 is needed.")
     if not text.strip():
         raise RooflmError("the file is empty", str(path))
     return text.replace("\r\n", "\n")

@@ -19,6 +19,7 @@ import pytest
 from .helpers import Terminal, only
 
 ROOFLM = [sys.executable, "-m", "rooflm.calc"]
+GPT2 = ("gpt2", "--on", "h100-sxm")
 SWEEP = ("sweep", "llama-2-13b", "--on", "h100-sxm")
 ROW_KEYS = {
     "batch", "context_tokens", "weights_bytes", "kv_cache_bytes", "memory_bytes", "capacity_bytes",
@@ -334,9 +335,10 @@ REFUSED = [
     (("sweep", "gpt2", "--on", "v100-sxm2-32gb", "--weights", "bf16"), "--weights fp32 or fp16"),
     (("sweep", "gpt2", "--on", "ddr5-6000-dual", "--capacity", "64GB"), "--time-model bandwidth"),
     (("fit", "gpt2", "--on", "ddr5-6000-dual"), "--capacity"),
-    (("show", "./"), "folder"),
+    (("show", "./"), "config.json"),
     (("show", "no-such-file.yaml"), "no such file"),
-    (("show", "config.json"), "YAML entry"),
+    (("show", "config.json"), "no such file"),
+    (("show", "model.gguf"), "no such file"),
 ]
 
 
@@ -593,7 +595,7 @@ def test_what_a_user_types_never_reaches_the_terminal_raw(rooflm: Terminal) -> N
         ("--on", "a\nb"),
         ("--set", "\x1b[31mK=8"),
     ):
-        ran = rooflm("sweep", "gpt2", "--on", "h100-sxm", *words)
+        ran = rooflm("sweep", *GPT2, *words)
         assert ran.code == 2
         assert "\x1b" not in ran.err
         assert ran.err.count("\n") == 1
@@ -610,18 +612,25 @@ def test_a_table_too_long_for_people_is_refused(rooflm: Terminal) -> None:
 
 MORE = [
     (("explain", "bound_s", "gpt2"), "--on"),
-    (("explain", "nonsense_xyz", "gpt2", "--on", "h100-sxm"), "QUANTITY"),
-    (("explain", "bound_s", "gpt2", "--on", "h100-sxm", "--format", "latx"), "latex"),
-    (("explain", "bound_s", "gpt2", "--on", "h100-sxm", "--batch", "1,2"), "whole number"),
-    (("solve", "batches", "gpt2", "--on", "h100-sxm"), "batch"),
-    (("solve", "batch", "gpt2", "--on", "h100-sxm", "--latency", "20"), "20ms"),
-    (("solve", "batch", "gpt2", "--on", "h100-sxm", "--latency", "0ms"), "out of range"),
-    (("solve", "batch", "gpt2", "--on", "h100-sxm", "--latency", "1parsec"), "not a time"),
-    (("solve", "batch", "gpt2", "--on", "h100-sxm", "--share", "1.5"), "between 0 and 1"),
-    (("solve", "batch", "gpt2", "--on", "h100-sxm", "--throughput", "-5"), "positive"),
-    (("solve", "batch", "gpt2", "--on", "h100-sxm", "--when", "computebound"), "compute-bound"),
-    (("solve", "bandwidth", "gpt2", "--on", "h100-sxm"), "--latency"),
-    (("solve", "context", "gpt2", "--on", "h100-sxm", "--share", "0.5"), "batch"),
+    (("explain", "nonsense_xyz", *GPT2), "QUANTITY"),
+    (("explain", "bound_s", *GPT2, "--format", "latx"), "latex"),
+    (("explain", "bound_s", *GPT2, "--batch", "1,2"), "whole number"),
+    (("solve", "batches", *GPT2), "batch"),
+    (("solve", "batch", *GPT2, "--latency", "20"), "20ms"),
+    (("solve", "batch", *GPT2, "--latency", "0ms"), "out of range"),
+    (("solve", "batch", *GPT2, "--latency", "1parsec"), "not a time"),
+    (("solve", "batch", *GPT2, "--share", "1.5"), "between 0 and 1"),
+    (("solve", "batch", *GPT2, "--throughput", "-5"), "positive"),
+    (("solve", "batch", *GPT2, "--when", "computebound"), "compute-bound"),
+    (("solve", "bandwidth", *GPT2), "--latency"),
+    (("solve", "context", *GPT2, "--share", "0.5"), "It takes --latency"),
+    (("solve", "batch", *GPT2, "--share", "0.5", "--latency", "1s"), "one target"),
+    (("solve", "capacity", *GPT2, "--latency", "1s"), "no target"),
+    (("explain", "zz.bound_s", *GPT2), "no quantity"),
+    (("explain", "ttft_s", *GPT2, "--phase", "prefill", "--prompt", "1,2"), "one prompt"),
+    (("compare", *GPT2, "--phase", "request", "--context", "9"), "--prompt"),
+    (("sweep", *GPT2, "--phase", "prefill", "--prompt", "1M", "--chunk", "1"), "passes"),
+    (("sweep", *GPT2, "--phase", "request", "--output-tokens", "1e9"), "summed"),
     (("solve", "batch", "gpt2", "--on", "ddr5-6000-dual"), "--capacity"),
     (("compare", "gpt2"), "--on"),
     (("compare", "--on", "h100-sxm"), "MODEL"),
