@@ -203,7 +203,7 @@ FAMILIES: dict[str, Family] = {
     "minicpm": Family(tied=True, experts=Routed("optional", width="intermediate_size")),
     "minicpm3": replace(
         _ALL_BIASES, latent=True, tied=True, defaults={"q_lora_rank": 768, "kv_lora_rank": 256,
-        "qk_nope_head_dim": 64, "qk_rope_head_dim": 32, "v_head_dim": 64}
+        "qk_nope_head_dim": 64, "qk_rope_head_dim": 32}
     ),
     "minimax_m2": Family(
         qk_norm="width", experts=Routed("all", width="intermediate_size"), defaults={"head_dim":

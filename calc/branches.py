@@ -52,14 +52,16 @@ def valid_range(branch: Branch, x: Expr, values: Mapping[Any, Q]) -> tuple[float
     others = {s: sympy.Rational(v) for s, v in values.items() if s != x}
     for condition in branch.conditions:
         # A condition may hold a max or min itself: the point chooses there as well.
-        whole = sympy.together(active(condition, values).formula.xreplace(others))
-        numerator = sympy.fraction(whole)[0]
-        if x not in numerator.free_symbols:
+        smooth = active(condition, values).formula
+        if x not in smooth.free_symbols:
             continue
-        if numerator.is_polynomial(x):
-            roots = map(float, sympy.real_roots(numerator, x))
+        if any(x in power.exp.free_symbols for power in smooth.atoms(sympy.Pow)):
+            roots = _sign_changes(smooth, x, values)
         else:
-            roots = _sign_changes(numerator, x, here)
+            numerator = sympy.fraction(sympy.together(smooth.xreplace(others)))[0]
+            if x not in numerator.free_symbols:
+                continue
+            roots = map(float, sympy.real_roots(numerator, x))
         for root in roots:
             if root <= here:
                 low = max(low, root)
@@ -72,11 +74,12 @@ FARTHEST = 1e13
 """Where a search for the end of a branch stops: no batch or context goes so far."""
 
 
-def _sign_changes(expression: Expr, x: Expr, here: float) -> Iterator[float]:
+def _sign_changes(expression: Expr, x: Expr, values: Mapping[Any, Q]) -> Iterator[float]:
     """Find the nearest sign changes on both sides of a point, where no formula gives them."""
+    here = float(values[x])
 
     def negative(at: float) -> bool:
-        return number(expression, {x: at}) < 0
+        return number(expression, {**values, x: at}) < 0
 
     side = negative(here)
     for factor, limit in ((2.0, FARTHEST), (0.5, 0.5)):

@@ -226,13 +226,13 @@ class Experts:
         if not is_zero(self.shared):
             mlp = MLP(self.shared, self.gated, self.bias)
             for op in mlp.operators(D, count, segments, precision):
-                gate = b_w * D if self.shared_gate and op.name == "mlp up" else 0
+                gate = D if self.shared_gate and op.name == "mlp up" else 0
                 yield Operator(
                     name=op.name.replace("mlp", "shared"),
                     part="shared experts",
                     count=count,
-                    flops=op.flops,
-                    weight_bytes=op.weight_bytes + gate,
+                    flops=op.flops + (matmul_flops(rows, D, 1) if gate else 0),
+                    weight_bytes=op.weight_bytes + b_w * gate,
                     activation_bytes=op.activation_bytes,
                     live_bytes=op.live_bytes,
                 )

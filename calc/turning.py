@@ -55,7 +55,7 @@ def compute_bound_batch(case: Case, context: int) -> Answer:
             part("fixed_s", -fixed, values),
             part("gained_s_per_sequence", gained, values),
         )
-    if low > value - 1 and (root is None or root < low):
+    if low > (value - 1) * (1 - 1e-9) and (root is None or root < low):
         # The sum jumps: at this batch an operator changes sides.
         reason += "; an operator turns compute-bound there"
         formula, root = f"B = floor({low:.9g}) + 1, where that operator's two times are equal", low

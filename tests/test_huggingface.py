@@ -603,7 +603,7 @@ def test_files_and_folders_are_read(tmp_path: Path) -> None:
         ("[" * 10**5, "nested too deeply"),
         ('{"a": ' + "9" * 5000 + "}", "not valid JSON"),
         ('{"a": NaN', "not valid JSON"),
-        ("\0", "not text.*JSON file"),
+        ("\0", "not text"),
         ('{"a": "' + "x" * 2**22 + '"}', "larger than 4 MiB"),
     ],
 )
