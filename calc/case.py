@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from .errors import RooflmError
-from .experts import Experts
 from .hardware import Machine, capacity, rates
 from .memory import activations_bytes, largest, weights_bytes
-from .model import Model, cache_elements, ledger
+from .model import Model, cache_elements, has_experts, ledger
 from .passes import BF16, Operator, Precision, Routing, Segment, decode
 from .readings import Q, is_array, is_zero, total
 from .timing import (
@@ -76,7 +75,7 @@ class Case:
         self, segments: Sequence[Segment], pass_: Sequence[Operator]
     ) -> Sequence[Operator]:
         """List the operators of a pass in which all tokens choose the same experts."""
-        if not any(isinstance(g.ffn, Experts) for g in self.model.groups):
+        if not has_experts(self.model):
             return pass_
         least = replace(self.precision, routing=Routing(fewest=True))
         return ledger(self.model, segments, least)

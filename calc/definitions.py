@@ -10,7 +10,13 @@ from .case import Case, max_sequences, memory, memory_bytes
 from .inverse import affine
 from .matmul import intensity, ridge
 from .memory import activations_bytes, reserved_cache_bytes
-from .model import cache_elements, growing_elements, idle_parameters, parameters
+from .model import (
+    cache_elements,
+    growing_elements,
+    idle_parameters,
+    parameters,
+    untouched_parameters,
+)
 from .passes import FORMATS, Operator, Segment, decode, prefill
 from .readings import Q, is_zero, total
 from .requests import Work, chunk_count, end_to_end_time, prefill_passes, reused_tokens
@@ -126,6 +132,8 @@ def _step_definitions(case: Case) -> Definitions:
     time = "time_s" if case.lecture else "bound_s"
     known["tokens_per_s"] = throughput(BATCH, letter("time_s"))
     known["intensity_flops_per_byte"] = intensity(letter("flops"), letter("bytes"))
+    known["untouched"] = untouched_parameters(case.model, BATCH, case.precision.routing)
+    known["touched_parameters"] = letter("total") - letter("untouched")
     known["reserved_kv_cache_bytes.needed"] = letter("kv_cache_bytes")
     for way, held in reserved_cache_bytes(case.model, case.precision, BATCH, CONTEXT).items():
         known[f"reserved_kv_cache_bytes.{way}"] = held

@@ -177,6 +177,11 @@ class Experts:
             return distinct_experts(rows, self.E, self.k)
         return self.E * (1 - (1 - self.k / self.choices) ** rows)
 
+    def untouched_parameters(self, D: Q, rows: Q, routing: Routing) -> Q:
+        """Weights of the layer that no token of a pass uses, in expectation [parameters]."""
+        touched = self.touched(rows, routing.fewest, self.chosen(routing))
+        return (self.E - touched) * self.expert_parameters(D)
+
     def operators(
         self, D: Q, count: Q, segments: Sequence[Segment], precision: Precision
     ) -> Iterator[Operator]:

@@ -69,6 +69,9 @@ def tidy(expression: Expr) -> Expr:
         return expression
     if expression.has(sympy.Max, sympy.Min, sympy.Sum):
         return expression.func(*map(tidy, expression.args))
+    if any(not power.exp.is_number for power in expression.atoms(sympy.Pow)):
+        # Factoring pulls (-1)**B out of (1 - k/E)**B.
+        return sympy.factor_terms(expression)
     return sympy.factor(expression)
 
 
@@ -140,6 +143,8 @@ def omits_of(name: str) -> list[str]:
         return ["clocks that differ from the rated ones"]
     if last.endswith("flops") or "flops_per_byte" in last:
         return ["norms, rotary embedding, softmax, sampling: below 1 % of a layer at H >= 64"]
+    if last in ("touched_parameters", "untouched"):
+        return ["likeness of tokens: a batch of alike ones touches fewer experts, k at the least"]
     if unit_of(name) == "parameters" or last in ("total", "weights_bytes"):
         return ["buffers that are not trained (rotary tables, masks), vocabulary padding"]
     if last.startswith("kv_cache") or last in ("bytes_per_token", "elements_per_token"):
@@ -150,6 +155,8 @@ def omits_of(name: str) -> list[str]:
 def source_of(name: str) -> str:
     """Name where the formula comes from."""
     last = name.rpartition(".")[2]
+    if last in ("touched_parameters", "untouched"):
+        return "each token leaves an expert out with probability 1 - k/E; arXiv 2401.04088"
     if unit_of(name) == "parameters" or last in (*FORMATS, "weights_bytes"):
         return (
             "architecture as transformers builds it; counts equal instantiated models to the unit "

@@ -11,7 +11,7 @@ from .experts import Experts, NoFeedForward
 from .matmul import matmul_flops
 from .mla import MLA
 from .mlp import MLP
-from .passes import BF16, Operator, Precision, Segment
+from .passes import BF16, Operator, Precision, Routing, Segment
 from .readings import Q, formula, is_zero, minimum, total
 
 Norm = Literal["rms", "layer", "layer-no-bias", "none"]
@@ -128,6 +128,11 @@ def total_parameters(model: Model, norms: bool = True) -> Q:
     return sum(n for part, n in parts.items() if norms or part not in ("norms", "qk_norm"))
 
 
+def has_experts(model: Model) -> bool:
+    """Tell whether any layer has experts."""
+    return any(isinstance(g.ffn, Experts) for g in model.groups)
+
+
 def idle_parameters(model: Model) -> Q:
     """Count the parameters of the experts that a token does not choose [parameters]."""
     return total(
@@ -152,6 +157,18 @@ def streamed_parameters(model: Model) -> Q:
     parts = parameters(model)
     gathered = parts.get("positions", 0) + (0 if model.tied else parts["embedding"])
     return active_parameters(model) - gathered
+
+
+def untouched_parameters(model: Model, rows: Q, routing: Routing) -> Q:
+    """Count the parameters of the experts that no token of a pass chooses [parameters].
+
+    rows: tokens of the pass [1]; routing: how they choose. An expectation, 0 without experts.
+    """
+    return total(
+        g.count * g.ffn.untouched_parameters(model.D, rows, routing)
+        for g in model.groups
+        if isinstance(g.ffn, Experts)
+    )
 
 
 def cache_elements(model: Model, S: Q) -> Q:

@@ -7,8 +7,8 @@ from typing import Any
 
 from .case import Case, figures, limits, regime
 from .errors import RooflmError
-from .model import total_parameters
-from .passes import Segment, decode
+from .model import has_experts, total_parameters, untouched_parameters
+from .passes import Routing, Segment, decode
 from .readings import Q
 from .units import show_gb, show_number
 
@@ -34,6 +34,8 @@ def step_row(case: Case, segments: Sequence[Segment], B: Q, S: Q) -> dict[str, Q
         **row,
         "capacity_bytes": limit,
         "fits": row["memory_bytes"] <= limit,
+        "touched_parameters": total_parameters(case.model, norms=not case.lecture)
+        - untouched_parameters(case.model, B, case.precision.routing),
         "regime": regime(*limits(case, pass_)),
         "basis": "lecture" if case.lecture else "bound",
         **dict.fromkeys((*NULL, "ttft_s", "e2e_s")),
@@ -133,6 +135,18 @@ TIME_MODEL_SAYS = {
 }
 
 
+ROUTING_SAYS = (
+    "experts: the distinct ones that a pass touches in expectation, {} routing, every token and "
+    "layer by itself; tokens that are alike touch fewer and are faster, never below floor_s"
+)
+
+
+def _routing_name(routing: Routing) -> str:
+    if routing.shares:
+        return "given"
+    return f"Zipf {routing.exponent:g}" if routing.exponent else "even"
+
+
 def assumptions(
     case: Case, phase: str = "decode", contexts: Sequence[int] = (), timed: bool = True
 ) -> list[str]:
@@ -157,6 +171,8 @@ def assumptions(
             kind = "measured, above the datasheet" if above else "dense"
             speed = f"{bandwidth} and {show_number(peak / 1e12)} TFLOP/s {compute} ({kind})"
         said.append(f"time model {case.time_model} at {speed}: {TIME_MODEL_SAYS[case.time_model]}")
+    if has_experts(case.model) and not case.lecture:
+        said.append(ROUTING_SAYS.format(_routing_name(case.precision.routing)))
     if not case.lecture:
         reserve = case.reserve_bytes
         said.append(

@@ -61,11 +61,11 @@ def formulas() -> str:
     """List every formula with its first sentence."""
     import inspect
 
-    from rooflm.calc import attention, matmul, mlp, model, requests, timing
+    from rooflm.calc import attention, experts, matmul, memory, mla, mlp, model, requests, timing
     from rooflm.calc.readings import FORMULAS
 
     rows = ["| formula | what it computes | module |", "| :-- | :-- | :-- |"]
-    for module in (matmul, attention, mlp, model, timing, requests):
+    for module in (matmul, attention, mla, mlp, experts, model, timing, memory, requests):
         for name, formula in FORMULAS.items():
             if formula.__module__ == module.__name__:
                 first = (inspect.getdoc(formula) or "").partition("\n")[0]

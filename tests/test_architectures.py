@@ -252,3 +252,11 @@ def test_an_expert_layer_counts_stored_used_and_touched_apart(rooflm: Terminal) 
     assert parameters["active"] == 37_552_282_624
     assert parameters["streamed"] == 36_625_603_584
     assert ffn.touched(1, fewest=False) == ffn.touched(10**6, fewest=True) == 8
+    steps = rooflm.json("sweep", "deepseek-v3", "--on", "h200-sxm", "--batch", "1,2,64")["rows"]
+    one = 58 * 3 * 7168 * 2048
+    for row in steps:
+        # Brute force over the experts of a layer: each is left out by all tokens of the batch.
+        missed = sum((1 - 8 / 256) ** row["batch"] for _ in range(256))
+        touched = 671_026_404_352 - one * missed
+        assert row["touched_parameters"] == pytest.approx(touched, rel=1e-12)
+    assert steps[0]["touched_parameters"] == pytest.approx(parameters["active"], rel=1e-12)
