@@ -16,7 +16,7 @@ from .experts import Experts, NoFeedForward
 from .hardware import Machine
 from .mla import MLA
 from .mlp import MLP
-from .model import FeedForward, Group, Mixer, Model, dimensions, with_letter
+from .model import FeedForward, Group, Mixer, Model
 from .plain import is_map
 from .schema import DIMENSIONS, HARDWARE, KIND, LAYER, MODEL, check
 from .yamlfile import Block, load, load_block, read_text, top_keys
@@ -83,6 +83,7 @@ def read_model_file(text: str) -> Model | None:
 
 def change_model(model: Model, changes: Mapping[str, str]) -> Model:
     """Change dimensions of a model that no preset describes; letters as its tables show them."""
+    from .letters import dimensions, with_letter
     from .units import parse_count
 
     for key, text in changes.items():

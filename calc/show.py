@@ -7,6 +7,7 @@ from typing import Any
 
 from .attention import Attention
 from .experts import Experts
+from .letters import dimensions
 from .mla import MLA, crossover_tokens
 from .mlp import MLP
 from .model import (
@@ -14,7 +15,6 @@ from .model import (
     Model,
     active_parameters,
     cache_elements,
-    dimensions,
     growing_elements,
     parameters,
     streamed_parameters,

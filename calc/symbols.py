@@ -13,7 +13,7 @@ import sympy as untyped_sympy
 
 from .case import Case
 from .hardware import Machine
-from .model import symbolic
+from .letters import symbolic
 from .passes import Format, Precision
 from .readings import Q
 

@@ -16,7 +16,8 @@ import sympy
 from hypothesis import given, settings
 
 from rooflm.calc import readings
-from rooflm.calc.model import Model, cache_elements, ledger, symbolic, total_parameters
+from rooflm.calc.letters import symbolic
+from rooflm.calc.model import Model, cache_elements, ledger, total_parameters
 from rooflm.calc.passes import Operator, Segment, decode
 from rooflm.calc.symbols import number as evaluate
 from rooflm.calc.timing import TIME_MODELS, Rates, compulsory_bytes, flops, shares, step_time

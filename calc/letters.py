@@ -1,0 +1,121 @@
+"""The letters of a model: symbols in place of its numbers, and another number for a letter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from .model import Group, Model, group_names
+from .readings import Q, is_zero
+
+
+def symbolic(model: Model) -> tuple[Model, dict[str, Q]]:
+    """Replace the dimensions of a model by symbols, and tell what each stands for.
+
+    Returns the model with sympy Symbols in place of numbers, and a dict of symbol name to number.
+    Every function of this package then returns the formula instead of the number. The letters are
+    those of docs/nomenclature.md. A letter that differs between groups of layers carries the
+    group's name (L_full, L_window); one that is the same in all is plain.
+    """
+    import sympy
+
+    values: dict[str, Q] = {}
+    several = _differing(model)
+
+    def symbol(letter: str, value: Q, suffix: str = "") -> Q:
+        if value is None or is_zero(value):
+            return value
+        name = f"{letter}_{suffix}" if suffix and letter in several else letter
+        values[name] = value
+        return sympy.Symbol(name, positive=True, integer=True)
+
+    def part(layer: Any, suffix: str) -> Any:
+        letters: dict[str, str] = layer.LETTERS
+        changed = {
+            field: symbol(letter, getattr(layer, field), suffix)
+            for field, letter in letters.items()
+        }
+        return replace(layer, **changed)
+
+    names = group_names(model)
+    groups = tuple(
+        replace(
+            g,
+            count=symbol("L", g.count, name),
+            mixer=part(g.mixer, name),
+            ffn=part(g.ffn, name),
+        )
+        for g, name in zip(model.groups, names, strict=True)
+    )
+    return replace(
+        model,
+        D=symbol("D", model.D),
+        V=symbol("V", model.V),
+        positions=symbol("V_pos", model.positions),
+        embedding_width=symbol("E_D", model.embedding_width),
+        groups=groups,
+    ), values
+
+
+def _differing(model: Model) -> set[str]:
+    """Name the letters that do not mean the same in all groups; each group counts its own L."""
+    meanings: dict[str, set[Q]] = {}
+    for group in model.groups:
+        for letter, value in _letters(group):
+            meanings.setdefault(letter, set()).add(value)
+    return {letter for letter, values in meanings.items() if len(values) > 1} | {"L"}
+
+
+def _letters(group: Group) -> Iterator[tuple[str, Q]]:
+    yield "L", group.count
+    for layer in (group.mixer, group.ffn):
+        letters: dict[str, str] = layer.LETTERS
+        for field, letter in letters.items():
+            value = getattr(layer, field)
+            if value is not None and not is_zero(value):
+                yield letter, value
+
+
+def dimensions(model: Model) -> dict[str, Q]:
+    """Tell the letters of a model and their numbers: those of the formulas, L of all layers."""
+    several = _differing(model)
+    found: dict[str, Q] = {"D": model.D}
+    for group, name in zip(model.groups, group_names(model), strict=True):
+        for letter, value in _letters(group):
+            found[f"{letter}_{name}" if name and letter in several else letter] = value
+    return found | {"L": model.layers, "V": model.V}
+
+
+def with_letter(model: Model, letter: str, value: Q) -> Model:
+    """Give a dimension another number, in every group that has it under that name.
+
+    letter: as `dimensions` names it; value: the number [1]. Raises `KeyError` for other names.
+    """
+    if letter in ("D", "V"):
+        return replace(model, **{letter: value})
+    several = _differing(model)
+
+    def part(layer: Any, name: str) -> Any:
+        letters: dict[str, str] = layer.LETTERS
+        changed = {
+            field: value
+            for field, own in letters.items()
+            if (f"{own}_{name}" if name and own in several else own) == letter
+            and getattr(layer, field) is not None
+            and not is_zero(getattr(layer, field))
+        }
+        return replace(layer, **changed)
+
+    groups = tuple(
+        replace(
+            g,
+            count=value if letter == (f"L_{name}" if name else "L") else g.count,
+            mixer=part(g.mixer, name),
+            ffn=part(g.ffn, name),
+        )
+        for g, name in zip(model.groups, group_names(model), strict=True)
+    )
+    if groups == model.groups and value != dimensions(model)[letter]:
+        raise KeyError(letter)
+    return replace(model, groups=groups)
