@@ -11,7 +11,7 @@ from .errors import RooflmError
 from .model import total_parameters
 from .passes import decode
 from .readings import total
-from .requests import Work, prefill_row, request_row, told
+from .requests import Work, prefill_passes, prefill_row, request_row, told
 from .sweep import assumptions, check_size, step_row
 
 
@@ -86,8 +86,12 @@ def _figures(case: Case, place: Place) -> dict[str, Any]:
 
 
 def _memory_only(case: Case, place: Place) -> dict[str, Any]:
-    segments = decode(place.batch, place.context)
-    kinds = memory(case, segments, case.ledger(segments))
+    """Answer what the fullest pass holds, where there is no rate to time it."""
+    passes = [] if place.work is None else prefill_passes(place.batch, place.work)
+    if phase_of(place) != "prefill":
+        passes.append(decode(place.batch, place.context))
+    every = [memory(case, segments, case.ledger(segments)) for segments in passes]
+    kinds = max(every, key=lambda kinds: total(kinds.values()))
     held = total(kinds.values())
     try:
         limit = case.limit[0]

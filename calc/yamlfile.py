@@ -7,7 +7,9 @@ refused, only the named block of a long file parsed.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
@@ -79,7 +81,8 @@ def read_text(path: Path) -> str:
     return text.replace("\r\n", "\n")
 
 
-def top_keys(text: str, path: str) -> dict[str, tuple[int, int, int]]:
+@cache
+def top_keys(text: str, path: str) -> Mapping[str, tuple[int, int, int]]:
     """Find the top-level keys of a block-style file without parsing it.
 
     Returns for each its line, and the start and end of its block in the text. Duplicates are

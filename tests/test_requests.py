@@ -168,6 +168,20 @@ def test_compare_shows_no_figure_for_a_format_that_a_chip_lacks(rooflm: Terminal
     assert ddr5["fits"] is ddr5["time_s"] is None
 
 
+@pytest.mark.parametrize("phase", ["prefill", "request"])
+def test_a_chip_without_the_format_holds_the_same_bytes(rooflm: Terminal, phase: str) -> None:
+    """Memory needs no rate: that of the fullest pass is the one of a chip that has the format."""
+    words = ("--on", "v100-sxm2-32gb,h100-sxm", "--weights", "bf16", "--phase", phase)
+    words = (*words, "--prompt", "2000", "--chunk", "1500", "--output-tokens", "3")
+    if phase == "prefill":
+        words = words[:-2]
+    v100, h100_ = rooflm.json("compare", "gpt2", *words)["rows"]
+
+    assert v100["ttft_s"] is None
+    for key in ("memory_bytes", "kv_cache_bytes", "activations_bytes", "context_tokens"):
+        assert v100[key] == h100_[key], key
+
+
 def test_compare_of_requests(rooflm: Terminal) -> None:
     """Two models with the same request: each has its TTFT and its end to end."""
     words = ("--on", "h100-sxm", "--phase", "request", "--prompt", "256", "--output-tokens", "9")
