@@ -222,7 +222,8 @@ FAMILIES: dict[str, Family] = {
     ),
     "mpt": Family(
         norm="layer-no-bias", tied=True, gated=False, multiple=4,
-        refuses={"attn_config.qk_ln": "norms on queries and keys"}
+        refuses={"attn_config.qk_ln": "norms on queries and keys",
+                 "attn_config.kv_n_heads": "grouped heads, which the class ignores"}
     ),
     "nanochat": replace(_BIASES, norm="none", gated=False),
     "nemotron": replace(_ALL_BIASES, norm="layer", gated=False),

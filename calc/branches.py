@@ -20,7 +20,7 @@ class Branch:
 
 
 def active(expression: Expr, values: Mapping[Any, Q]) -> Branch:
-    """Let a point choose the argument of every max and min of an expression.
+    """Let a point choose the argument of every max and min, and the number of every rounding.
 
     What remains is short enough to solve and to differentiate exactly, in the range in which the
     choices stay the same.
@@ -36,6 +36,12 @@ def active(expression: Expr, values: Mapping[Any, Q]) -> Branch:
             best = max(args, key=lambda a: sign * number(a, values))
             conditions.extend(sign * (best - a) for a in args if a is not best)
             return best
+        if isinstance(node, sympy.floor | sympy.ceiling):
+            whole = sympy.Integer(round(number(node.func(*args), values)))
+            up = isinstance(node, sympy.floor)
+            below, above = (whole, whole + 1) if up else (whole - 1, whole)
+            conditions.extend((args[0] - below, above - args[0]))
+            return whole
         return node.func(*args)
 
     return Branch(choose(sympy.sympify(expression)), tuple(conditions))

@@ -47,6 +47,9 @@ class Case:
         if self.lecture and not is_zero(self.reserve_bytes):
             what = "the lecture's accounting has no reserve"
             raise RooflmError(what, "--reserve", "Leave out one of the two options.")
+        if self.lecture and self.precision.routing != Routing():
+            what = "the lecture's accounting reads all experts"
+            raise RooflmError(what, "--routing", "Leave out one of the two options.")
 
     @property
     def lecture(self) -> bool:

@@ -197,10 +197,14 @@ def _found(
     typed: Counting,
 ) -> Case:
     """Find a model and a machine by name, and make a case of them."""
+    from .model import has_experts
     from .presets import find_machine, find_model, parse_changes
 
     machine = find_machine(on, hardware)
-    return _case(find_model(model, parse_changes(settings), models), machine, typed)
+    found = find_model(model, parse_changes(settings), models)
+    if typed.routing is not None and not has_experts(found):
+        raise RooflmError(f"{found.name} has no experts", "--routing", "Leave the option out.")
+    return _case(found, machine, typed)
 
 
 def _works(

@@ -102,6 +102,11 @@ class Experts:
         "F": "F", "E": "E", "k": "k", "zero": "E_z", "shared": "F_s", "latent": "D_e",
     }  # fmt: skip
 
+    def __post_init__(self) -> None:
+        k, choices = self.k, self.choices
+        if isinstance(k, int) and isinstance(choices, int) and k > choices:
+            raise RooflmError(f"a token cannot choose {k} of {choices} experts")
+
     def expert(self) -> MLP:
         """One routed expert."""
         return MLP(self.F, self.gated, self.bias)
@@ -152,8 +157,11 @@ class Experts:
         return (self.E - self.used) * self.expert_parameters(D)
 
     def chosen(self, routing: Routing) -> Sequence[float] | None:
-        """Probabilities of a skewed routing; None where it is even."""
+        """Probabilities of a skewed routing, empty experts among them; None where it is even."""
         if routing.shares:
+            if not is_zero(self.zero):
+                what = "which of the experts are empty is not told by their probabilities"
+                raise RooflmError(what, "--routing", "Write even or zipf:1.0.")
             if len(routing.shares) != self.E or abs(sum(routing.shares) - self.k) > 1e-6 * self.k:
                 what = f"{len(routing.shares)} probabilities that add up to {sum(routing.shares):g}"
                 fix = f"{self.E} that add up to {self.k} are needed."
@@ -161,7 +169,7 @@ class Experts:
             return routing.shares
         if not routing.exponent:
             return None
-        return zipf_shares(self.E, self.k, routing.exponent)
+        return zipf_shares(self.choices, self.k, routing.exponent)
 
     def touched(self, rows: Q, fewest: bool, shares: Sequence[float] | None = None) -> Q:
         """Distinct experts that a pass touches [1].
@@ -172,7 +180,8 @@ class Experts:
         if fewest:
             return self.k if is_zero(self.zero) else 0
         if shares is not None:
-            return distinct_experts_skewed(rows, shares)
+            # Empty experts are spread evenly over the ranks of the law.
+            return distinct_experts_skewed(rows, shares) * (self.E / self.choices)
         if is_zero(self.zero):
             return distinct_experts(rows, self.E, self.k)
         return self.E * (1 - (1 - self.k / self.choices) ** rows)
@@ -209,6 +218,8 @@ class Experts:
             )
         touched = self.touched(rows, precision.routing.fewest, self.chosen(precision.routing))
         d, one, used = self.width(D), self.expert(), self.used
+        if precision.routing.fewest and not is_zero(self.zero):
+            used = 0
         up, down = one.up_parameters(d), one.down_parameters(d)
         yield Operator(
             name="experts up",

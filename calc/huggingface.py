@@ -141,7 +141,7 @@ def model_of_config(config: dict[str, Any], name: str, where: str) -> Model:
         parallel=keys.flag(family.parallel, "parallel"),
         max_context=context if isinstance(context, int) else None,
         source=where,
-        reference_kv_elements=_repeated(keys, groups),
+        reference_repeats_heads=_repeated(keys),
         provenance=tuple((field, *said) for field, said in keys.taken.items()),
     )
 
@@ -213,14 +213,12 @@ def _tied(keys: Keys, outer: dict[str, Any]) -> bool:
     return keys.flag(flag, "tied")
 
 
-def _repeated(keys: Keys, groups: tuple[Group, ...]) -> int | None:
-    """Count the cache of the reference where it holds keys and values of every query head."""
+def _repeated(keys: Keys) -> bool:
+    """Tell whether the cache of the reference holds keys and values of every query head."""
     if keys.config.get("new_decoder_architecture") is not True or keys.family.heads != "falcon":
-        return None
-    full = [(g.count, g.mixer) for g in groups if isinstance(g.mixer, Attention)]
-    elements = sum(2 * count * mixer.N * mixer.H for count, mixer in full)
-    keys.note("reference_kv_elements", elements, "class falcon: heads are repeated in the cache")
-    return elements
+        return False
+    keys.note("reference_repeats_heads", True, "class falcon: heads are repeated in the cache")
+    return True
 
 
 def _groups(layers: list[Layer]) -> tuple[Group, ...]:

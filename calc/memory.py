@@ -60,10 +60,25 @@ def paged_window_tokens(W: Q, S: Q, batched: Q = BATCHED_TOKENS, block: Q = BLOC
     return (ceil(minimum(W - 1 + batched, S) / block) + 1) * block
 
 
+@formula
+def paged_chunk_tokens(C: Q, S: Q, batched: Q = BATCHED_TOKENS, block: Q = BLOCK_TOKENS) -> Q:
+    """Tokens that a paged engine sets aside for a chunked layer: a chunk and a pass.
+
+    C: chunk [tokens]; S: context [tokens]; batched: tokens of a pass [tokens]; block: tokens of a
+    block [tokens]. Returns [tokens]. Source: vllm/v1/kv_cache_interface.py,
+    ChunkedLocalAttentionSpec.
+
+    >>> paged_chunk_tokens(8192, 131072) // 16
+    1024
+    """
+    return ceil(minimum(C + batched, S) / block) * block
+
+
 def reserved_cache_bytes(model: Model, precision: Precision, B: Q, S: Q) -> dict[str, Q]:
     """Bytes that a paged engine sets aside for B sequences of S tokens, two ways [B].
 
-    paged: whole blocks, window layers as `paged_window_tokens`; padded: window layers hold all
+    paged: whole blocks, window layers as `paged_window_tokens`, chunked ones as
+    `paged_chunk_tokens`; padded: window layers hold all
     tokens, as where one table of blocks serves every layer.
     """
     whole = ceil(S / BLOCK_TOKENS) * BLOCK_TOKENS
@@ -73,7 +88,9 @@ def reserved_cache_bytes(model: Model, precision: Precision, B: Q, S: Q) -> dict
         token = B * (g.count * precision.cache.bytes * g.mixer.cache_elements(1))
         window = g.mixer.window_tokens
         held = whole
-        if window is not None:
+        if window is not None and g.mixer.kind == "chunked":
+            held = minimum(whole, paged_chunk_tokens(window, S))
+        elif window is not None:
             held = minimum(whole + BLOCK_TOKENS, paged_window_tokens(window, S))
         paged.append(token * held)
         padded.append(token * whole)

@@ -60,10 +60,18 @@ class Model:
     source: str = ""
     provenance: tuple[tuple[str, str, str], ...] = ()
     """Where each field came from: name, value, and the key, derivation or class default."""
-    reference_kv_elements: Q | None = None
-    """Cache elements of a token that the reference implementation allocates, where not needed."""
+    reference_repeats_heads: bool = False
+    """The reference implementation caches keys and values of every query head."""
     file_bytes: int | None = None
     """Bytes of the weights in the file that the model was read from [B]."""
+
+    @property
+    def reference_kv_elements(self) -> Q | None:
+        """Cache elements of a token that the reference allocates, where it is not the need."""
+        if not self.reference_repeats_heads:
+            return None
+        full = ((g.count, g.mixer) for g in self.groups)
+        return total(count * 2 * m.N * m.H for count, m in full if isinstance(m, Attention))
 
     @property
     def layers(self) -> Q:
@@ -131,6 +139,12 @@ def total_parameters(model: Model, norms: bool = True) -> Q:
 def has_experts(model: Model) -> bool:
     """Tell whether any layer has experts."""
     return any(isinstance(g.ffn, Experts) for g in model.groups)
+
+
+def chunk_lengths(model: Model) -> set[Q]:
+    """List the different chunks of the layers that do not look out of one [tokens]."""
+    mixers = [g.mixer for g in model.groups]
+    return {m.chunk for m in mixers if isinstance(m, Attention) and m.chunk is not None}
 
 
 def idle_parameters(model: Model) -> Q:

@@ -51,10 +51,63 @@ def find_model(
     """
     if (found := read_model_file(text)) is not None:
         return change_model(found, changes or {})
-    name, block = _find(text, MODELS_FILE, "model", MODEL, more)
-    for key, value in (changes or {}).items():
-        _change(block, key, value)
-    return build_model(name, block)
+    if not changes:
+        return build_model(*_find(text, MODELS_FILE, "model", MODEL, more))
+    return _changed(lambda: _find(text, MODELS_FILE, "model", MODEL, more), changes)
+
+
+def _changed(find: Callable[[], tuple[str, Block]], changes: Mapping[str, str]) -> Model:
+    """Change a preset: keys of its entry, then letters that only its layers have.
+
+    A key that would change nothing, or only some of the layers that have it, is refused.
+    """
+    from .letters import dimensions
+
+    def made(wanted: Mapping[str, str]) -> Model:
+        name, block = find()
+        for key, value in wanted.items():
+            _change(block, key, value)
+        return build_model(name, block)
+
+    name, block = find()
+    original = made({})
+    letters = dimensions(original)
+    keys = {k: v for k, v in changes.items() if k in DIMENSIONS | _settable() or k not in letters}
+    moved = {k: v for k, v in changes.items() if k not in keys}
+    for key in keys:
+        own = [k for k in block.value.get("kinds", {}).values() if key in k]
+        split = key not in letters and any(letter.startswith(f"{key}_") for letter in letters)
+        if own or split or (not _says(block, key, changes[key]) and _idle(made, keys, key)):
+            if key in letters:
+                moved[key] = changes[key]
+                continue
+            what = f"{key} is not one figure of {name}: its layers differ, or have none"
+            raise RooflmError(what, f"--set {key}", f"Its letters are {', '.join(letters)}.")
+    model = made({k: v for k, v in keys.items() if k not in moved})
+    if not moved:
+        said = tuple((k, v, "--set") for k, v in keys.items())
+        return replace(model, provenance=(("all others", "", model.source), *said))
+    model = replace(model, provenance=(("all others", "", model.source),))
+    return change_model(model, moved)
+
+
+def _says(block: Block, key: str, text: str) -> bool:
+    """Tell whether an entry has this value already."""
+    holder = block.value["dims"] if key in DIMENSIONS else block.value
+    return key in holder and str(holder[key]).lower() == text.lower()
+
+
+def _idle(made: Callable[[Mapping[str, str]], Model], keys: Mapping[str, str], key: str) -> bool:
+    """Tell whether a change among others makes no difference to the model."""
+    try:
+        without = made({k: v for k, v in keys.items() if k != key})
+    except RooflmError:
+        return False
+    return without == made(keys)
+
+
+def _settable() -> dict[str, Any]:
+    return {k: f for k, f in MODEL.items() if f.kind not in ("map", "text", "texts")}
 
 
 def read_model_file(text: str) -> Model | None:
@@ -100,12 +153,17 @@ def change_model(model: Model, changes: Mapping[str, str]) -> Model:
             names = [*(k for k in known if not (k == "L" and several)), *flags]
             fix = nearest(key, names) or f"Known: {', '.join(names)}."
             raise RooflmError(f"unknown key '{printable(key, 40)}'", where, fix)
-        model = with_letter(model, key, parse_count(text, where))
+        try:
+            model = with_letter(model, key, parse_count(text, where))
+        except RooflmError as e:
+            raise RooflmError(e.what, e.where or where, e.fix) from None
         for group in model.groups:
             a = group.mixer
             if isinstance(a, Attention) and a.N % a.K:
                 raise RooflmError(f"K = {a.K} does not divide N = {a.N}", where)
-    return model
+    kept = tuple(row for row in model.provenance if row[0] not in changes)
+    said = tuple((key, text, "--set") for key, text in changes.items())
+    return replace(model, provenance=(*kept, *said))
 
 
 def find_machine(text: str, more: str | None = None) -> Machine:
@@ -272,8 +330,7 @@ def _change(block: Block, key: str, text: str) -> None:
     """Put a typed value in place of a preset's, as if the entry had said so."""
     from .units import parse_count
 
-    settable = {k: f for k, f in MODEL.items() if f.kind not in ("map", "text", "texts")}
-    fields = DIMENSIONS | settable
+    fields = DIMENSIONS | _settable()
     if key not in fields:
         fix = nearest(key, fields) or f"Known: {', '.join(fields)}."
         raise RooflmError(f"unknown key '{printable(key, 40)}'", "--set", fix)
@@ -313,6 +370,9 @@ def build_model(name: str, block: Block) -> Model:
         for kind, count, own in _pattern(block, name, dims["L"])
     )
     hub = entry.get("hf")
+    if all(getattr(g.mixer, "shares", False) for g in groups):
+        what = "every layer reads the keys and values of another, and none makes them"
+        raise RooflmError(what, _place(block, ("shares_kv",)))
     return Model(
         name=name,
         D=dims["D"],
@@ -326,7 +386,7 @@ def build_model(name: str, block: Block) -> Model:
         head_bias="head" in entry.get("bias", []),
         parallel=entry.get("parallel", False),
         max_context=entry.get("max_context"),
-        reference_kv_elements=entry.get("reference_kv_elements"),
+        reference_repeats_heads=entry.get("reference_repeats_heads", False),
         source=entry.get("source")
         or (f"https://huggingface.co/{hub}/blob/main/config.json" if hub else block.path),
     )
@@ -356,6 +416,8 @@ def _pattern(block: Block, name: str, L: int) -> list[tuple[str, int, dict[str, 
     if block.places.get(("dims", "L")) == (0, 0) and len(unit) * 2 > L:
         what = f"the pattern names {len(unit)} layers one by one and cannot be scaled to {L}"
         raise RooflmError(what, where, "Change the pattern in a YAML entry.")
+    if idle := [kind for kind in kinds if kind not in unit]:
+        raise RooflmError(f"no layer is of kind '{idle[0]}'", block.where(("kinds", idle[0])))
     layers = [unit[i % len(unit)] for i in range(L)]
     return [(k, layers.count(k), own) for k, own in kinds.items() if k in layers]
 
@@ -374,8 +436,11 @@ def build_group(block: Block, kind: str, count: int, traits: Mapping[str, Any]) 
 def _mixer(block: Block, kind: str, traits: Mapping[str, Any]) -> Mixer:
     bias: list[str] = traits.get("bias", [])
     if traits.get("mixer", "attention") == "none":
+        _alone(block, kind, traits, "mixer", ("mla",))
         return NoMixer()
     if "mla" in traits:
+        others = ("window", "chunk", "sink_tokens", "shares_kv", "value_width", "value_is_key")
+        _alone(block, kind, traits, "mla", others)
         return MLA(N=traits["N"], **traits["mla"], q_bias="qkv" in bias, out_bias="out" in bias)
     for key in ("K", "H"):
         if key not in traits:
@@ -388,6 +453,11 @@ def _mixer(block: Block, kind: str, traits: Mapping[str, Any]) -> Mixer:
         raise RooflmError(what, where, fix)
     if "window" in traits and "chunk" in traits:
         raise RooflmError("a layer has a window or a chunk, not both", block.where(("chunk",)))
+    if traits.get("sink_tokens") and "window" not in traits:
+        what = "sink tokens stay in view beside a window, and there is none"
+        raise RooflmError(what, _place(block, ("sink_tokens",)))
+    if traits.get("value_is_key") and traits.get("value_width") not in (None, traits["H"]):
+        raise RooflmError("values that are keys are H wide", _place(block, ("value_width",)))
     return Attention(
         N=traits["N"],
         K=traits["K"],
@@ -410,6 +480,7 @@ def _feed_forward(block: Block, kind: str, traits: Mapping[str, Any]) -> FeedFor
     shape = traits.get("mlp", "gated")
     bias = "mlp" in traits.get("bias", [])
     if shape == "none":
+        _alone(block, kind, traits, "mlp", ("experts",))
         return NoFeedForward()
     experts = traits.get("experts")
     if experts is not None:
@@ -420,6 +491,18 @@ def _feed_forward(block: Block, kind: str, traits: Mapping[str, Any]) -> FeedFor
     if "F" not in traits:
         raise RooflmError("a dense layer needs 'F'", block.where(("dims",)))
     return MLP(F=traits["F"], gated=shape == "gated", bias=bias)
+
+
+def _alone(
+    block: Block, kind: str, traits: Mapping[str, Any], key: str, others: tuple[str, ...]
+) -> None:
+    """Refuse traits that a layer of this sort does not have."""
+    for other in others:
+        # What a kind takes out may stand at the top for the other kinds.
+        own = ("kinds", kind, other) if kind else (other,)
+        if traits.get(other) and own in block.places:
+            layer = "latent attention" if key == "mla" else f"a layer with {key}: {traits[key]}"
+            raise RooflmError(f"{layer} has no '{other}'", _place(block, own))
 
 
 def _place(block: Block, key: tuple[str, ...]) -> str:

@@ -97,7 +97,7 @@ MODEL: dict[str, Field] = {
     "positions": Field("count", "rows of a learned position table", zero=True),
     "embedding_width": Field("count", "width of the embedding where it is not D"),
     "parallel": Field("flag", "attention and MLP side by side"),
-    "reference_kv_elements": Field("count", "cache of a token that the reference allocates"),
+    "reference_repeats_heads": Field("flag", "the reference caches every query head"),
     "kinds": Field("map", "kinds of layers: what each has of its own",
                    inside={"*": Field("map", "a kind", inside=KIND)}),
     "pattern": Field("texts", "kinds in order, repeated over the layers: [5*local, global]"),

@@ -131,7 +131,8 @@ def _unusual_mixer(model: Model, g: Group) -> Iterator[str]:
                     f"{a.N // a.K} times smaller than with one each"
                 )
             if a.window is not None:
-                yield f"{layers} see the last {a.window:,} tokens only, and keep no more"
+                first = f"the first {a.sink_tokens:,} and " if a.sink_tokens else ""
+                yield f"{layers} see {first}the last {a.window:,} tokens only, and keep no more"
             if a.chunk is not None:
                 yield f"{layers} do not look out of chunks of {a.chunk:,} tokens"
             if a.shares:
@@ -144,10 +145,11 @@ def _unusual_mixer(model: Model, g: Group) -> Iterator[str]:
             if where:
                 yield f"biases on {' and '.join(where)}"
         case MLA() as m:
+            turn = f"{crossover_tokens(m.c, m.r, m.d, m.v):,.0f}"
             yield (
                 f"{layers} cache a latent of {m.c} + {m.r} elements for all {m.N} heads; decode "
-                f"absorbs the up-projections, passes of more than "
-                f"{crossover_tokens(m.c, m.r, m.d, m.v):,.0f} new tokens materialise"
+                f"absorbs the up-projections; prompts without a cache materialise, as do "
+                f"passes of more than {turn} new tokens after a long one"
             )
         case _:
             yield f"{layers} have no attention"

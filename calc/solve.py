@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -24,7 +25,7 @@ from .inverse import (
     time_expression,
 )
 from .memory import largest, weights_bytes
-from .model import cache_elements
+from .model import cache_elements, chunk_lengths
 from .readings import Q
 from .sweep import assumptions
 from .symbols import BATCH, BETA, CAPACITY, CONTEXT, PEAK, letter, number, symbolic_case
@@ -143,7 +144,11 @@ def _largest(
         least = memory_bytes(case, *at(1))
         none = f"none: one {unit[:-1]} takes {least:,.6g} B of {limit:,.6g} B"
     else:
-        value = largest(lambda n: step_s(case, *at(n)) <= latency, MOST)
+
+        def holds(n: int) -> bool:
+            return step_s(case, *at(n)) <= latency
+
+        value = largest(holds, MOST) if by_batch else _longest(case, holds)
         expression, values = time_expression(case)
         bound, name, fixed, each = letter("τ"), "latency", "fixed_s", "s_per"
         least = step_s(case, *at(1))
@@ -177,6 +182,25 @@ def _largest(
             otherwise=f"largest {x.name} with whole <= {bound.name}",
         ),
     )  # fmt: skip
+
+
+def _longest(case: Case, holds: Callable[[int], bool]) -> int:
+    """Find the longest context for which a condition holds.
+
+    Time falls back where a chunk is closed, so that it only grows from the first token of one
+    chunk to that of the next, and within a chunk: two searches.
+    """
+    chunks = chunk_lengths(case.model)
+    if not chunks:
+        return largest(holds, MOST)
+    if len(chunks) > 1:
+        raise RooflmError("layers with several lengths of chunks are not solved for a context")
+    (C,) = chunks
+    opened = largest(lambda q: holds((q - 1) * C + 1), MOST // C)
+    if opened == 0:
+        return 0
+    before = (opened - 1) * C
+    return before + largest(lambda n: n == 0 or holds(before + n), C)
 
 
 def _capacity(case: Case, batch: int, context: int) -> Answer:

@@ -7,6 +7,7 @@ from typing import Any
 
 from .case import Case, figures, limits, regime
 from .errors import RooflmError
+from .mla import MLA
 from .model import has_experts, total_parameters, untouched_parameters
 from .passes import Routing, Segment, decode
 from .readings import Q
@@ -141,6 +142,17 @@ ROUTING_SAYS = (
 )
 
 
+def _latent_sentence(mixer: MLA, phase: str, contexts: Sequence[int]) -> str:
+    """Name the form that is taken for the shortest and the longest context."""
+    ends = sorted({min(contexts, default=1), max(contexts, default=1)})
+    if phase == "decode":
+        forms = dict.fromkeys(mixer.mode(S - 1, 1) for S in ends)
+        return (
+            f"latent attention: decode takes the form with fewer FLOPs, here {' or '.join(forms)}"
+        )
+    return "latent attention: each pass takes the form with fewer FLOPs, absorbed or materialised"
+
+
 def _routing_name(routing: Routing) -> str:
     if routing.shares:
         return "given"
@@ -171,6 +183,9 @@ def assumptions(
             kind = "measured, above the datasheet" if above else "dense"
             speed = f"{bandwidth} and {show_number(peak / 1e12)} TFLOP/s {compute} ({kind})"
         said.append(f"time model {case.time_model} at {speed}: {TIME_MODEL_SAYS[case.time_model]}")
+    latents = [g.mixer for g in case.model.groups if isinstance(g.mixer, MLA)]
+    if latents and not case.lecture:
+        said.append(_latent_sentence(latents[0], phase, contexts))
     if has_experts(case.model) and not case.lecture:
         said.append(ROUTING_SAYS.format(_routing_name(case.precision.routing)))
     if not case.lecture:

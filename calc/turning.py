@@ -8,6 +8,7 @@ from .errors import RooflmError
 from .hardware import bound_flops
 from .inverse import FAR, MOST, Answer, affine, fits_memory, part, parts_of, range_text
 from .memory import largest
+from .model import chunk_lengths
 from .passes import decode
 from .symbols import BATCH, CONTEXT, PEAK, Expr, Values, number, symbolic_case, sympy
 from .timing import Rates, bandwidth_time, compulsory_bytes, compute_time, flops, shares
@@ -77,6 +78,9 @@ def longest_compute_bound(case: Case, batch: int) -> Answer:
     Attention is memory-bound at N/K below the ridge: a longer context ends the compute-bound
     regime. With many query heads a key/value head, or a low ridge, it begins it.
     """
+    if chunk_lengths(case.model):
+        what = "layers that see chunks are compute-bound at some contexts of each chunk"
+        raise RooflmError(what, "--when compute-bound", "Sweep --context instead.")
     near, far = (is_compute_bound(case, batch, S) for S in (1, MOST))
     if near == far:
         state = "compute-bound" if near else "memory-bound"
@@ -106,6 +110,8 @@ def _never(case: Case, context: int) -> Answer:
     later = is_compute_bound(case, MOST, MOST)
     computing, moving = (seconds / FAR for seconds in both_times(case, FAR, context))
     tail = f"above {longest:,} tokens of context none is" if longest else "at no context is one"
+    if chunk_lengths(case.model):
+        longest, tail = None, "other contexts may differ with each chunk"
     if later:
         tail = "longer contexts are, as attention itself computes more than it moves"
     return Answer(
