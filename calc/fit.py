@@ -51,6 +51,12 @@ def fit(case: Case, batches: Sequence[int], contexts: Sequence[int]) -> dict[str
         answer |= rows[0]
     else:
         answer |= {"capacity_bytes": limit, "fits": all(r["fits"] for r in rows)}
+    if case.model.reference_kv_elements is not None:
+        elements = case.model.reference_kv_elements
+        said.append(
+            f"the reference implementation caches every query head: "
+            f"{case.precision.cache.bytes * elements:,} bytes a token, more than is needed"
+        )
     return answer | {"rows": rows, "assumptions": said}
 
 

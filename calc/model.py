@@ -64,6 +64,8 @@ class Model:
     """The reference implementation caches keys and values of every query head."""
     file_bytes: int | None = None
     """Bytes of the weights in the file that the model was read from [B]."""
+    file_parameters: int | None = None
+    """Numbers in the weight files beside a config, where their formats tell [parameters]."""
 
     @property
     def reference_kv_elements(self) -> Q | None:

@@ -122,15 +122,20 @@ def read_model_file(text: str) -> Model | None:
         from .gguf_file import read_gguf
 
         return read_gguf(path)
+    if suffix == ".safetensors":
+        what = "a safetensors file holds weights, and not how they are used"
+        raise RooflmError(what, text[:200], "Name its folder, with the config.json beside it.")
     if suffix != ".json" and not folder:
         return None
     from .huggingface import read_config
-    from .safetensors_file import read_folder, weight_bytes
+    from .safetensors_file import parameters, read_folder, weight_bytes
 
     model = read_config(path)
     weights = path if folder else path.parent
     if any(weights.glob("*.safetensors")) or (weights / "model.safetensors.index.json").exists():
-        return replace(model, file_bytes=weight_bytes(read_folder(weights)))
+        tensors = read_folder(weights)
+        held = parameters(tensors)
+        return replace(model, file_bytes=weight_bytes(tensors), file_parameters=held)
     return model
 
 

@@ -115,8 +115,20 @@ def unusual(model: Model) -> Iterator[str]:
         yield "attention and MLP run side by side on the same input"
     if model.norm == "none":
         yield "the norms have no weights"
+    if chosen := [f"{f} = {v}" for f, v, o in model.provenance if _by_class(v, o)]:
+        yield f"not in the file, so the default of the class: {', '.join(chosen)}"
+    held, described = model.file_parameters, total_parameters(model)
+    if held is not None and held != described:
+        yield (
+            f"the weight files hold {held:,} numbers where the config describes {described:,}: "
+            "they have other parts as well, or are not of this config"
+        )
     if model.reference_kv_elements is not None:
         yield "the reference implementation allocates another cache than is needed"
+
+
+def _by_class(value: str, origin: str) -> bool:
+    return "class default" in origin and value not in ("True", "False", "none")
 
 
 def _unusual_mixer(model: Model, g: Group) -> Iterator[str]:

@@ -8,6 +8,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,7 +23,7 @@ from rooflm.calc.mlp import MLP
 from rooflm.calc.model import Group, Model, cache_elements, ledger, total_parameters
 from rooflm.calc.passes import BF16, Routing, Segment, decode
 from rooflm.calc.presets import find_model
-from rooflm.calc.solve import Target, solve
+from rooflm.calc.solve import Target, sensitivity, solve
 
 from .helpers import Terminal, h100, only
 
@@ -239,7 +240,12 @@ def test_safetensors_beside_a_config_tell_the_bytes_of_the_file(
     body = len(header).to_bytes(8, "little") + header + bytes(30)
     (tmp_path / "model.safetensors").write_bytes(body)
 
-    assert rooflm.json("show", str(tmp_path))["file_bytes"] == 30
+    shown = rooflm.json("show", str(tmp_path))
+    assert shown["file_bytes"] == 30
+    assert any("hold 15 numbers" in said for said in shown["unusual"])
+    alone = rooflm("show", str(tmp_path / "model.safetensors"))
+    assert alone.code == 2
+    assert "Name its folder" in alone.err
 
 
 def test_an_expert_layer_counts_stored_used_and_touched_apart(rooflm: Terminal) -> None:
@@ -260,3 +266,98 @@ def test_an_expert_layer_counts_stored_used_and_touched_apart(rooflm: Terminal) 
         touched = 671_026_404_352 - one * missed
         assert row["touched_parameters"] == pytest.approx(touched, rel=1e-12)
     assert steps[0]["touched_parameters"] == pytest.approx(parameters["active"], rel=1e-12)
+
+
+@pytest.mark.parametrize("latency", [0.0098, 0.0100, 0.0105, 0.0112])
+def test_the_longest_context_is_found_through_chunks(latency: float) -> None:
+    """Step times rise and fall with each chunk: the answer is the last of all that meet it."""
+    case = replace(big(), model=find_model("llama-4-scout"))
+    contexts = np.arange(1, 200_000, dtype=float)
+    met = contexts[step_s(case, 1, contexts) <= latency]
+    answer = solve(case, "context", 1, 1, Target(latency_s=latency))
+
+    assert 0 < met[-1] < contexts[-1]
+    assert answer["value"] == met[-1]
+    assert "<= S <=" in answer["valid_for"]
+
+
+def test_a_branch_fixes_what_is_rounded() -> None:
+    """An elasticity through floor is that of the open chunk; a difference quotient agrees."""
+    case = replace(big(), model=find_model("llama-4-scout"))
+    found = sensitivity(case, 8, 20_000)["time_s"]["S"]
+    times = [step_s(case, 8, S) for S in (19_999, 20_001)]
+
+    quotient = (times[1] - times[0]) / 2 * 20_000 / step_s(case, 8, 20_000)
+    assert found == pytest.approx(quotient, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("model", "change", "message"),
+    [
+        ("mixtral-8x7b", "k=30", "cannot choose 30 of 8"),
+        ("mixtral-8x7b", "E=1", "cannot choose 2 of 1"),
+        ("deepseek-v2", "K=8", "not one figure of deepseek-v2"),
+        ("deepseek-v2", "F=8", "F_dense"),
+        ("gemma-3-27b", "window=2048", "not one figure"),
+        ("llama-2-7b", "sink_tokens=4", "beside a window"),
+        ("llama-2-7b", "shares_kv=true", "none makes them"),
+        ("llama-2-7b", "Q=4", "unknown key"),
+    ],
+)
+def test_a_change_that_cannot_be_meant_is_refused(
+    rooflm: Terminal, model: str, change: str, message: str
+) -> None:
+    """Nothing is changed in silence, and no other layers than those that are meant."""
+    ran = rooflm("show", model, "--set", change)
+
+    assert ran.code == 2
+    assert message in ran.err
+
+
+def test_letters_that_a_table_shows_can_be_set(rooflm: Terminal) -> None:
+    """Widths of experts, choices and windows change where the layers have them."""
+    wide = rooflm.json("show", "mixtral-8x7b", "--set", "F=5", "--set", "k=3")
+    shown = rooflm.json("show", "gemma-3-27b", "--set", "W=2048")
+    more = rooflm.json("show", "falcon-11b", "--set", "N=64", "--provenance")
+
+    # 32 layers, 8 experts, three matrices of D x F.
+    assert wide["parameters"]["experts"] == 32 * 8 * 3 * 4096 * 5
+    assert wide["parameters"]["total"] - wide["parameters"]["active"] == 32 * 5 * 3 * 4096 * 5
+    windows = [layer["window_tokens"] for layer in shown["cache"]["layers"]]
+    assert sorted(windows, key=str) == [2048, None]
+    assert more["cache"]["reference"]["elements_per_token"] == 2 * 60 * 64 * 128
+    assert {"field": "N", "value": "64", "origin": "--set"} in more["provenance"]
+
+
+def test_a_flat_law_over_empty_experts_is_even_routing(rooflm: Terminal) -> None:
+    """LongCat's empty experts take their share of a Zipf law, which tends to even routing."""
+    words = ("sweep", "longcat-flash", "--on", "h200-sxm", "--batch", "1,4")
+    even = rooflm.json(*words)["rows"]
+    flat = rooflm.json(*words, "--routing", "zipf:0.000001")["rows"]
+
+    for a, b in zip(even, flat, strict=True):
+        assert a["bytes"] == pytest.approx(b["bytes"], rel=1e-4)
+    assert rooflm("sweep", "gpt2", "--on", "h200-sxm", "--routing", "zipf:1").code == 2
+
+
+def test_all_tokens_may_choose_empty_experts() -> None:
+    """The floor of LongCat's experts is free of their work, or alike prompts would be below it."""
+    model = find_model("longcat-flash")
+    least = replace(BF16, routing=Routing(fewest=True))
+    for op in ledger(model, decode(64, 100), least):
+        if op.name.startswith("experts"):
+            assert op.flops == op.weight_bytes == 0
+
+
+def test_defaults_of_the_class_are_named(rooflm: Terminal, tmp_path: Path) -> None:
+    """A number that the file does not say is told, with its value."""
+    config = {k: v for k, v in CONFIG.items() if k != "num_key_value_heads"}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config | {"model_type": "qwen3_moe_of_nowhere"}))
+    assert rooflm("show", str(path)).code == 2
+    text = {"model_type": "gemma2", "hidden_size": 64, "intermediate_size": 128, "vocab_size": 99}
+    text |= {"num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2}
+    path.write_text(json.dumps(text | {"head_dim": 16}))
+
+    said = rooflm.json("show", str(path))["unusual"]
+    assert any("default of the class" in s and "4096" in s for s in said)

@@ -20,7 +20,7 @@ from rooflm.calc.experts import (
     saturating_tokens,
     zipf_shares,
 )
-from rooflm.calc.memory import largest
+from rooflm.calc.memory import largest, paged_chunk_tokens
 from rooflm.calc.mla import (
     MLA,
     absorbed_flops,
@@ -716,6 +716,12 @@ def scout_cache(i: Inputs) -> dict[str, Any]:
     }
 
 
+def chunk_blocks(i: Inputs) -> dict[str, Any]:
+    """Blocks of a chunked layer in a paged engine."""
+    tokens = paged_chunk_tokens(i["C"], i["max_model_len"], i["max_num_batched_tokens"], i["block"])
+    return {"blocks": tokens / i["block"]}
+
+
 def streaming(i: Inputs) -> dict[str, Any]:
     """First tokens and a window."""
     mixer = Attention(8, 8, 64, window=i["W"], sink_tokens=i["sinks"])
@@ -764,6 +770,7 @@ COMPUTE: dict[str, Callable[[Inputs], dict[str, Any]]] = {
     "t08_gpt_oss": gpt_oss_cache,
     "t08_llama4": scout_cache,
     "t08_streaming": streaming,
+    "t08_vllm_chunked": chunk_blocks,
     "t08_receptive": reach,
     "t05_llama2_13b": lecture_step,
     "t05_kv_per_token": per_token,
