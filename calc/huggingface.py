@@ -282,6 +282,8 @@ def _hunyuan(keys: Keys, D: int, L: int) -> list[Layer]:
     mixer = attention(keys, D)
     E = keys.optional("num_experts", "E")
     mixed = keys.flag(("use_mixed_mlp_moe", False), "experts beside a shared one")
+    if not isinstance(E, int) and (mixed or "moe_topk" in keys.config):
+        raise keys.missing("num_experts")
     feeds: list[FeedForward] = [dense(keys)] * L
     if isinstance(E, int) and E > 1:
         feeds = feed_forwards(keys, L)

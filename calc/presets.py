@@ -119,7 +119,7 @@ def read_model_file(text: str) -> Model | None:
     except (OSError, ValueError):
         return None
     if suffix == ".gguf":
-        from .gguf_file import read_gguf
+        from .gguf_model import read_gguf
 
         return read_gguf(path)
     if suffix == ".safetensors":

@@ -533,6 +533,8 @@ def test_missing_sizes_name_the_key_and_its_aliases(key: str) -> None:
         ({"model_type": "nothing like it"}, "unknown model_type.*Known: afmoe, "),
         ({"model_type": None}, "model_type is missing"),
         ({"model_type": 3}, "model_type is not a word"),
+        ({"model_type": "hunyuan", "moe_topk": 1}, "num_experts is missing"),
+        ({"model_type": "mpt", "attn_config": {"kv_n_heads": 4}}, "grouped heads"),
         ({"model_type": "mamba2"}, "mamba2 has layers that keep a recurrent state"),
         ({"model_type": "jamba"}, "recurrent state"),
         ({"model_type": "deepseek_v32"}, "deepseek_v32 has the indexer"),

@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 from rooflm.calc.attention import Attention
 from rooflm.calc.errors import Exit, RooflmError
 from rooflm.calc.experts import Experts, NoFeedForward
-from rooflm.calc.gguf_file import FULL, KNOWN, PERIODS, read_gguf, tensor_bytes
+from rooflm.calc.gguf_file import tensor_bytes
+from rooflm.calc.gguf_model import FULL, KNOWN, PERIODS, read_gguf
 from rooflm.calc.mla import MLA
 from rooflm.calc.mlp import MLP
 from rooflm.calc.model import Model, cache_elements, parameters, total_parameters
