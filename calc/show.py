@@ -117,6 +117,9 @@ def unusual(model: Model) -> Iterator[str]:
         yield "the norms have no weights"
     if chosen := [f"{f} = {v}" for f, v, o in model.provenance if _by_class(v, o)]:
         yield f"not in the file, so the default of the class: {', '.join(chosen)}"
+    for f, value, origin in model.provenance:
+        if f in ("K", "H") and origin.startswith("derived: "):
+            yield f"not in the file, so {f} = {value} is {origin}"
     held, described = model.file_parameters, total_parameters(model)
     if held is not None and held != described:
         yield (

@@ -361,3 +361,6 @@ def test_defaults_of_the_class_are_named(rooflm: Terminal, tmp_path: Path) -> No
 
     said = rooflm.json("show", str(path))["unusual"]
     assert any("default of the class" in s and "4096" in s for s in said)
+    path.write_text(json.dumps(text | {"model_type": "llama"}))
+    said = rooflm.json("show", str(path))["unusual"]
+    assert "not in the file, so H = 16 is derived: hidden_size / num_attention_heads" in said
