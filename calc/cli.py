@@ -197,8 +197,9 @@ def _found(
     typed: Counting,
 ) -> Case:
     """Find a model and a machine by name, and make a case of them."""
+    from .changes import parse_changes
     from .model import has_experts
-    from .presets import find_machine, find_model, parse_changes
+    from .presets import find_machine, find_model
 
     machine = find_machine(on, hardware)
     found = find_model(model, parse_changes(settings), models)
@@ -266,9 +267,10 @@ def models(
 
     Example: rooflm models llama
     """
+    from .entries import build_model
     from .listing import check_file, list_models
     from .pages import models_page
-    from .presets import MODELS_FILE, build_model
+    from .presets import MODELS_FILE
     from .schema import MODEL
 
     if check:
@@ -287,9 +289,10 @@ def hardware(
 
     Example: rooflm hardware h100-sxm
     """
+    from .entries import build_machine
     from .listing import check_file, list_hardware
     from .pages import hardware_page
-    from .presets import HARDWARE_FILE, build_machine
+    from .presets import HARDWARE_FILE
     from .schema import HARDWARE
 
     if check:
@@ -318,8 +321,9 @@ def show(
 
     Example: rooflm show qwen3-8b
     """
+    from .changes import parse_changes
     from .pages import show_page
-    from .presets import find_model, parse_changes
+    from .presets import find_model
     from .show import show as answer_show
 
     _choice(accounting, ("full", "lecture"), "--accounting")
@@ -442,14 +446,8 @@ def _crossed(
     hardware: str | None, typed: Counting,
 ) -> list[Case]:  # fmt: skip
     """Cross all models with all machines; a machine may stand among the models, after --on."""
-    from .presets import (
-        HARDWARE_FILE,
-        find_machine,
-        find_model,
-        own_names,
-        parse_changes,
-        preset_names,
-    )
+    from .changes import parse_changes
+    from .presets import HARDWARE_FILE, find_machine, find_model, own_names, preset_names
     from .schema import HARDWARE
 
     chips = preset_names(HARDWARE_FILE)

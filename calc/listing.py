@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from .entries import build_machine, build_model, figure_value
 from .errors import RooflmError, nearest
 from .hardware import Machine
 from .model import Model, cache_elements, total_parameters
@@ -15,9 +16,6 @@ from .presets import (
     HARDWARE_FILE,
     MODELS_FILE,
     blocks,
-    build_machine,
-    build_model,
-    figure_value,
     load_all,
     own_blocks,
     own_sources,

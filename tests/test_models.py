@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rooflm.calc.attention import attention_bytes
+from rooflm.calc.entries import build_model
 from rooflm.calc.matmul import matmul_bytes
 from rooflm.calc.mlp import mlp_bytes
 from rooflm.calc.model import (
@@ -19,7 +20,7 @@ from rooflm.calc.model import (
     total_parameters,
 )
 from rooflm.calc.passes import Segment, decode
-from rooflm.calc.presets import MODELS_FILE, build_model, find_model, load_all, preset_names
+from rooflm.calc.presets import MODELS_FILE, find_model, load_all, preset_names
 from rooflm.calc.timing import flops
 
 from .golden import table

@@ -1,0 +1,144 @@
+"""What `--set` changes: keys of a preset's entry, and letters of any model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from .attention import Attention
+from .entries import build_model
+from .errors import RooflmError, nearest, printable
+from .letters import dimensions, with_letter
+from .model import Model
+from .schema import DIMENSIONS, MODEL, check
+from .units import parse_count
+from .yamlfile import Block
+
+
+def parse_changes(settings: list[str]) -> dict[str, str]:
+    """Split `--set KEY=VALUE` options."""
+    changes: dict[str, str] = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        key, value = key.strip(), value.strip()
+        if not equals or not key or not value:
+            raise RooflmError(f"'{setting[:40]}' is not KEY=VALUE", "--set", "Write --set K=8.")
+        if key in changes:
+            raise RooflmError(f"'{key}' is set twice", "--set")
+        changes[key] = value
+    return changes
+
+
+def changed(find: Callable[[], tuple[str, Block]], changes: Mapping[str, str]) -> Model:
+    """Change a preset: keys of its entry, then letters that only its layers have.
+
+    A key that would change nothing, or only some of the layers that have it, is refused.
+    """
+
+    def made(wanted: Mapping[str, str]) -> Model:
+        name, block = find()
+        for key, value in wanted.items():
+            _change(block, key, value)
+        return build_model(name, block)
+
+    name, block = find()
+    original = made({})
+    letters = dimensions(original)
+    keys = {k: v for k, v in changes.items() if k in DIMENSIONS | _settable() or k not in letters}
+    moved = {k: v for k, v in changes.items() if k not in keys}
+    for key in keys:
+        own = [k for k in block.value.get("kinds", {}).values() if key in k]
+        split = key not in letters and any(letter.startswith(f"{key}_") for letter in letters)
+        if own or split or (not _says(block, key, changes[key]) and _idle(made, keys, key)):
+            if key in letters:
+                moved[key] = changes[key]
+                continue
+            what = f"{key} is not one figure of {name}: its layers differ, or have none"
+            raise RooflmError(what, f"--set {key}", f"Its letters are {', '.join(letters)}.")
+    model = made({k: v for k, v in keys.items() if k not in moved})
+    if not moved:
+        said = tuple((k, v, "--set") for k, v in keys.items())
+        return replace(model, provenance=(("all others", "", model.source), *said))
+    model = replace(model, provenance=(("all others", "", model.source),))
+    return change_model(model, moved)
+
+
+def _says(block: Block, key: str, text: str) -> bool:
+    """Tell whether an entry has this value already."""
+    holder = block.value["dims"] if key in DIMENSIONS else block.value
+    return key in holder and str(holder[key]).lower() == text.lower()
+
+
+def _idle(made: Callable[[Mapping[str, str]], Model], keys: Mapping[str, str], key: str) -> bool:
+    """Tell whether a change among others makes no difference to the model."""
+    try:
+        without = made({k: v for k, v in keys.items() if k != key})
+    except RooflmError:
+        return False
+    return without == made(keys)
+
+
+def _settable() -> dict[str, Any]:
+    return {k: f for k, f in MODEL.items() if f.kind not in ("map", "text", "texts")}
+
+
+def change_model(model: Model, changes: Mapping[str, str]) -> Model:
+    """Change dimensions of a model that no preset describes; letters as its tables show them."""
+    for key, text in changes.items():
+        where = f"--set {key[:40]}"
+        flags = {"tied", "final_norm", "head_bias", "parallel"}
+        if key in flags:
+            if text.lower() not in ("true", "false"):
+                raise RooflmError(f"{key} is true or false, not '{text[:40]}'", where)
+            model = replace(model, **{key: text.lower() == "true"})
+            continue
+        known = dimensions(model)
+        several = len(model.groups) > 1
+        if key not in known or (key == "L" and several):
+            names = [*(k for k in known if not (k == "L" and several)), *flags]
+            fix = nearest(key, names) or f"Known: {', '.join(names)}."
+            raise RooflmError(f"unknown key '{printable(key, 40)}'", where, fix)
+        try:
+            model = with_letter(model, key, parse_count(text, where))
+        except RooflmError as e:
+            raise RooflmError(e.what, e.where or where, e.fix) from None
+        for group in model.groups:
+            a = group.mixer
+            if isinstance(a, Attention) and a.N % a.K:
+                raise RooflmError(f"K = {a.K} does not divide N = {a.N}", where)
+    kept = tuple(row for row in model.provenance if row[0] not in changes)
+    said = tuple((key, text, "--set") for key, text in changes.items())
+    return replace(model, provenance=(*kept, *said))
+
+
+def _change(block: Block, key: str, text: str) -> None:
+    """Put a typed value in place of a preset's, as if the entry had said so."""
+    fields = DIMENSIONS | _settable()
+    if key not in fields:
+        fix = nearest(key, fields) or f"Known: {', '.join(fields)}."
+        raise RooflmError(f"unknown key '{printable(key, 40)}'", "--set", fix)
+    check(block, MODEL, "the entry")
+    spec, where = fields[key], f"--set {key}"
+    value: Any = text
+    match spec.kind:
+        case "count":
+            value = 0 if spec.zero and not text.strip("0") else parse_count(text, where)
+        case "flag":
+            if text.lower() not in ("true", "false"):
+                raise RooflmError(f"{key} is true or false, not '{text[:40]}'", where)
+            value = text.lower() == "true"
+        case "choices":
+            value = [] if text == "none" else re.split(r"[+,]", text)
+        case _:
+            pass
+    place = ("dims", key) if key in DIMENSIONS else (key,)
+    holder = block.value["dims"] if key in DIMENSIONS else block.value
+    holder[key] = value
+    probe = Block({key: value}, {}, where)
+    try:
+        check(probe, {key: spec}, "it")
+    except RooflmError as e:
+        raise RooflmError(e.what.replace("it.", "", 1), where) from None
+    block.places[place] = (0, 0)
