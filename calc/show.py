@@ -8,6 +8,7 @@ from typing import Any
 from .attention import Attention
 from .experts import Experts
 from .letters import dimensions
+from .memory import BATCHED_TOKENS, BLOCK_TOKENS, paged_chunk_tokens, paged_window_tokens
 from .mla import MLA, crossover_tokens
 from .mlp import MLP
 from .model import (
@@ -130,6 +131,17 @@ def unusual(model: Model) -> Iterator[str]:
         yield "the reference implementation allocates another cache than is needed"
 
 
+FAR = 10**12
+"""A context longer than any window [tokens]."""
+
+
+def _reserved(layers: str, tokens: int) -> str:
+    return (
+        f"a paged engine sets aside up to {tokens:,} tokens a sequence for these "
+        f"{layers}: passes of {BATCHED_TOKENS:,} tokens, {BLOCK_TOKENS} a block"
+    )
+
+
 def _by_class(value: str, origin: str) -> bool:
     return "class default" in origin and value not in ("True", "False", "none")
 
@@ -148,8 +160,10 @@ def _unusual_mixer(model: Model, g: Group) -> Iterator[str]:
             if a.window is not None:
                 first = f"the first {a.sink_tokens:,} and " if a.sink_tokens else ""
                 yield f"{layers} see {first}the last {a.window:,} tokens only, and keep no more"
+                yield _reserved(layers, paged_window_tokens(a.window + a.sink_tokens, FAR))
             if a.chunk is not None:
                 yield f"{layers} do not look out of chunks of {a.chunk:,} tokens"
+                yield _reserved(layers, paged_chunk_tokens(a.chunk, FAR))
             if a.shares:
                 yield f"{layers} read the keys and values of another layer and keep none"
             if a.qk_norm != "none":

@@ -364,3 +364,10 @@ def test_defaults_of_the_class_are_named(rooflm: Terminal, tmp_path: Path) -> No
     path.write_text(json.dumps(text | {"model_type": "llama"}))
     said = rooflm.json("show", str(path))["unusual"]
     assert "not in the file, so H = 16 is derived: hidden_size / num_attention_heads" in said
+
+
+def test_show_tells_need_from_what_a_paged_engine_sets_aside(rooflm: Terminal) -> None:
+    """577 blocks for Gemma's windows, 1,024 for Llama 4's chunks (vLLM, kv_cache_interface.py)."""
+    for model, tokens in (("gemma-3-27b", 577 * 16), ("llama-4-scout", 1024 * 16)):
+        said = rooflm.json("show", model)["unusual"]
+        assert any(f"sets aside up to {tokens:,} tokens" in line for line in said)
