@@ -44,8 +44,7 @@ def changed(find: Callable[[], tuple[str, Block]], changes: Mapping[str, str]) -
         return build_model(name, block)
 
     name, block = find()
-    original = made({})
-    letters = dimensions(original)
+    letters = dimensions(build_model(name, block))
     keys = {k: v for k, v in changes.items() if k in DIMENSIONS | _settable() or k not in letters}
     moved = {k: v for k, v in changes.items() if k not in keys}
     for key in keys:
@@ -58,10 +57,8 @@ def changed(find: Callable[[], tuple[str, Block]], changes: Mapping[str, str]) -
             what = f"{key} is not one figure of {name}: its layers differ, or have none"
             raise RooflmError(what, f"--set {key}", f"Its letters are {', '.join(letters)}.")
     model = made({k: v for k, v in keys.items() if k not in moved})
-    if not moved:
-        said = tuple((k, v, "--set") for k, v in keys.items())
-        return replace(model, provenance=(("all others", "", model.source), *said))
-    model = replace(model, provenance=(("all others", "", model.source),))
+    said = ((k, v, "--set") for k, v in keys.items() if k not in moved)
+    model = replace(model, provenance=(("all others", "", model.source), *said))
     return change_model(model, moved)
 
 
@@ -90,9 +87,7 @@ def change_model(model: Model, changes: Mapping[str, str]) -> Model:
         where = f"--set {key[:40]}"
         flags = {"tied", "final_norm", "head_bias", "parallel"}
         if key in flags:
-            if text.lower() not in ("true", "false"):
-                raise RooflmError(f"{key} is true or false, not '{text[:40]}'", where)
-            model = replace(model, **{key: text.lower() == "true"})
+            model = replace(model, **{key: _flag(key, text, where)})
             continue
         known = dimensions(model)
         several = len(model.groups) > 1
@@ -113,6 +108,12 @@ def change_model(model: Model, changes: Mapping[str, str]) -> Model:
     return replace(model, provenance=(*kept, *said))
 
 
+def _flag(key: str, text: str, where: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise RooflmError(f"{key} is true or false, not '{text[:40]}'", where)
+    return text.lower() == "true"
+
+
 def _change(block: Block, key: str, text: str) -> None:
     """Put a typed value in place of a preset's, as if the entry had said so."""
     fields = DIMENSIONS | _settable()
@@ -126,9 +127,7 @@ def _change(block: Block, key: str, text: str) -> None:
         case "count":
             value = 0 if spec.zero and not text.strip("0") else parse_count(text, where)
         case "flag":
-            if text.lower() not in ("true", "false"):
-                raise RooflmError(f"{key} is true or false, not '{text[:40]}'", where)
-            value = text.lower() == "true"
+            value = _flag(key, text, where)
         case "choices":
             value = [] if text == "none" else re.split(r"[+,]", text)
         case _:
