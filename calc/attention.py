@@ -15,6 +15,7 @@ from typing import ClassVar, Literal
 from .matmul import matmul_flops
 from .passes import Operator, Precision, Segment
 from .readings import Q, ceil, floor, formula, half, is_zero, minimum, total
+from .state import NOTHING
 
 
 @formula
@@ -56,10 +57,10 @@ def chunked_pairs(n: Q, T: Q, C: Q) -> Q:
     >>> chunked_pairs(1_000_000, 1, 8192)
     577
     """
-    return _chunked(n + T, C) - _chunked(n, C)
+    return chunked_total(n + T, C) - chunked_total(n, C)
 
 
-def _chunked(n: Q, C: Q) -> Q:
+def chunked_total(n: Q, C: Q) -> Q:
     """Pairs of the first n tokens: whole chunks and the open one."""
     whole = floor(n / C)
     rest = n - whole * C
@@ -213,6 +214,8 @@ class Attention:
     """Projection that gates the output: none, all heads wide, or one number a head."""
     extra: Q = 0
     """Further weights of the layer: learned sinks, lambdas."""
+    inputs: int = 1
+    """Rows that the projections read side by side: 2 where the embedding is read as well."""
 
     LETTERS: ClassVar = {
         "N": "N", "K": "K", "H": "H", "H_v": "H_v", "window": "W", "chunk": "W",
@@ -277,7 +280,8 @@ class Attention:
     def qkv_parameters(self, D: Q) -> Q:
         """Weights and biases of the projections into the layer [parameters]."""
         width = self.N * self.H + self.key_value_width
-        return D * (width + self.gate_width) + (width if self.qkv_bias else 0)
+        weights = self.inputs * D * (width + self.gate_width)
+        return weights + (width if self.qkv_bias else 0)
 
     def out_parameters(self, D: Q) -> Q:
         """Weights and biases of the output projection [parameters]."""
@@ -291,11 +295,29 @@ class Attention:
         }
 
     @property
-    def token_elements(self) -> Q:
+    def key_value_elements(self) -> Q:
         """Key and value elements of one token [elements]."""
         if self.H_v is None:
             return kv_cache_elements(self.K, self.H)
         return self.K * (self.H + self.H_v)
+
+    @property
+    def token_elements(self) -> Q:
+        """Elements that a token of a short context adds to the cache [elements]."""
+        return 0 if self.shares else self.key_value_elements
+
+    @property
+    def growing_elements(self) -> Q:
+        """Elements that a further token adds to the cache beyond all windows [elements]."""
+        return 0 if self.window_tokens is not None else self.token_elements
+
+    @property
+    def reference_token_elements(self) -> Q:
+        """Elements of a token in the reference implementation [elements]."""
+        return self.token_elements
+
+    state = NOTHING
+    reference_state = NOTHING
 
     def kept_tokens(self, S: Q) -> Q:
         """Tokens of a context that are needed in the cache [tokens]."""
@@ -319,9 +341,45 @@ class Attention:
             return causal_pairs(n, T)
         return windowed_pairs(n, T, self.window + self.sink_tokens)
 
+    def unusual(self, D: Q, layers: str) -> Iterator[str]:
+        """Say what a formula for a plain Llama would get wrong."""
+        N, K, H = self.N, self.K, self.H
+        if N * H != D:
+            yield f"heads are {N} x {H} = {N * H} wide, not D = {D}"
+        if K != N:
+            yield (
+                f"{N} query heads share {K} key/value heads: the cache is {N // K} times smaller "
+                "than with one each"
+            )
+        if self.window is not None:
+            first = f"the first {self.sink_tokens:,} and " if self.sink_tokens else ""
+            yield f"{layers} see {first}the last {self.window:,} tokens only, and keep no more"
+        if self.chunk is not None:
+            yield f"{layers} do not look out of chunks of {self.chunk:,} tokens"
+        if self.shares:
+            yield f"{layers} read the keys and values of another layer and keep none"
+        if self.inputs != 1:
+            yield f"{layers} read the embedding beside their input: rows {self.inputs} D wide"
+        if self.qk_norm != "none":
+            yield f"queries and keys are normed ({self.qk_norm})"
+        if self.gate != "none":
+            yield f"attention outputs are gated ({self.gate})"
+        where = [w for w, on in (("qkv", self.qkv_bias), ("out", self.out_bias)) if on]
+        if where:
+            yield f"biases on {' and '.join(where)}"
+
+    def segment_pairs(self, s: Segment) -> Q:
+        """Query-key pairs of a sequence, its new tokens seeing each other both ways or not."""
+        return full_pairs(s.cached, s.new) if s.both_ways else self.pairs(s.cached, s.new)
+
+    def cache_tokens(self, s: Segment) -> Q:
+        """Tokens whose keys and values are read of the cache; those not kept are not in it."""
+        seen = self.seen_tokens(s.cached, s.new)
+        return seen if s.keeps else seen - s.new
+
     def cache_elements(self, S: Q) -> Q:
         """Count the elements that one layer keeps for a sequence of S tokens."""
-        return 0 if self.shares else self.token_elements * self.kept_tokens(S)
+        return 0 if self.shares else self.key_value_elements * self.kept_tokens(S)
 
     def operators(
         self, D: Q, count: Q, segments: Sequence[Segment], precision: Precision
@@ -330,29 +388,28 @@ class Attention:
         N, H, H_v = self.N, self.H, self.value_width
         b_w, b_kv, b_x = precision.weights.bytes, precision.cache.bytes, precision.activations.bytes
         rows = total(s.rows for s in segments)
-        width = N * H + self.key_value_width + self.gate_width
-        written = 0 if self.shares else b_kv * self.token_elements * rows
+        kept_rows = total(s.rows for s in segments if s.keeps)
+        width, wide = N * H + self.key_value_width + self.gate_width, self.inputs * D
+        written = b_kv * (0 if self.shares else self.key_value_elements) * kept_rows
         qkv = self.qkv_parameters(D) + self.qk_norm_parameters + self.extra
         yield Operator(
             name="qkv",
             part="attention projections",
             count=count,
-            flops=matmul_flops(rows, D, width),
+            flops=matmul_flops(rows, wide, width),
             weight_bytes=b_w * qkv,
             write_bytes=written,
-            activation_bytes=b_x * (D + N * H + self.gate_width) * rows,
-            live_bytes=b_x * (2 * D + width) * rows,
+            activation_bytes=b_x * (wide + N * H + self.gate_width) * rows,
+            live_bytes=b_x * (D + wide + width) * rows,
         )
-        pairs = total(s.sequences * self.pairs(s.cached, s.new) for s in segments)
-        read = self.token_elements
+        pairs = total(s.sequences * self.segment_pairs(s) for s in segments)
+        read = self.key_value_elements
         yield Operator(
             name="attention",
             part="attention",
             count=count,
             flops=attention_flops(pairs, N, H) if self.H_v is None else 2 * N * (H + H_v) * pairs,
-            read_bytes=total(
-                s.sequences * (b_kv * read * self.seen_tokens(s.cached, s.new)) for s in segments
-            ),
+            read_bytes=total(s.sequences * (b_kv * read * self.cache_tokens(s)) for s in segments),
             activation_bytes=b_x * (N * H + N * H_v) * rows,
             live_bytes=b_x * (D + width + N * H_v) * rows,
         )
@@ -374,6 +431,8 @@ class NoMixer:
     LETTERS: ClassVar[dict[str, str]] = {}
     kind = "none"
     window_tokens = None
+    token_elements = growing_elements = reference_token_elements = 0
+    state = reference_state = NOTHING
 
     def parameters(self, D: Q) -> dict[str, Q]:
         """Count no parameters."""
@@ -382,6 +441,10 @@ class NoMixer:
     def cache_elements(self, S: Q) -> Q:
         """Keep nothing."""
         return 0
+
+    def unusual(self, D: Q, layers: str) -> Iterator[str]:
+        """Say that it is missing."""
+        yield f"{layers} have no attention"
 
     def operators(
         self, D: Q, count: Q, segments: Sequence[Segment], precision: Precision

@@ -9,8 +9,8 @@ from typing import Literal
 from .errors import RooflmError
 from .hardware import Machine, capacity, rates
 from .memory import activations_bytes, largest, weights_bytes
-from .model import Model, cache_elements, has_experts, ledger
-from .passes import BF16, Operator, Precision, Routing, Segment, decode
+from .model import Model, cache_elements, has_experts, ledger, sequence_state_bytes
+from .passes import BF16, Operator, Precision, Routing, Segment, decode, denoise
 from .readings import Q, is_array, is_zero, total
 from .timing import (
     Rates,
@@ -39,6 +39,8 @@ class Case:
     """Memory kept free for what is not modelled [B]."""
     capacity_bytes: Q | None = None
     """Capacity in place of the machine's own [B]."""
+    step_tokens: Q = 1
+    """Tokens that a step of a diffusion model yields for each sequence [tokens]."""
 
     def __post_init__(self) -> None:
         if self.lecture and self.time_model != "bandwidth":
@@ -70,6 +72,10 @@ class Case:
             self.machine, self.precision.weights.compute, needed=self.time_model != "bandwidth"
         )
 
+    def step(self, B: Q, S: Q) -> list[Segment]:
+        """Describe the step that yields tokens: a decode step, or a denoising pass."""
+        return denoise(B, S) if self.model.denoises else decode(B, S)
+
     def ledger(self, segments: Sequence[Segment]) -> list[Operator]:
         """List the operators of a pass."""
         return ledger(self.model, segments, self.precision)
@@ -93,9 +99,12 @@ def memory(case: Case, segments: Sequence[Segment], pass_: Sequence[Operator]) -
     kinds = {
         "weights_bytes": weights_bytes(case.model, case.precision, norms=not case.lecture),
         "kv_cache_bytes": total(
-            s.sequences * (b * cache_elements(case.model, s.context)) for s in segments
+            s.sequences * (b * cache_elements(case.model, s.kept)) for s in segments
         ),
     }
+    state = sequence_state_bytes(case.model, case.precision)
+    if not is_zero(state):
+        kinds["state_bytes"] = total(s.sequences * state for s in segments)
     if not case.lecture:
         kinds["activations_bytes"] = activations_bytes(pass_)
         kinds["reserve_bytes"] = case.reserve_bytes
@@ -104,7 +113,7 @@ def memory(case: Case, segments: Sequence[Segment], pass_: Sequence[Operator]) -
 
 def memory_bytes(case: Case, B: Q, S: Q) -> Q:
     """Bytes that a decode step of B sequences at context S needs, all kinds together [B]."""
-    segments = decode(B, S)
+    segments = case.step(B, S)
     # The lecture counts no activations, so it needs no ledger.
     pass_ = () if case.lecture else case.ledger(segments)
     return total(memory(case, segments, pass_).values())

@@ -9,7 +9,6 @@ from typing import Any
 from .case import Case, memory
 from .errors import RooflmError
 from .model import total_parameters
-from .passes import decode
 from .readings import total
 from .requests import Work, prefill_passes, prefill_row, request_row, told
 from .sweep import assumptions, check_size, step_row
@@ -79,7 +78,7 @@ def compared(case: Case, place: Place) -> dict[str, Any]:
 
 def _figures(case: Case, place: Place) -> dict[str, Any]:
     if place.work is None:
-        segments = decode(place.batch, place.context)
+        segments = case.step(place.batch, place.context)
         return step_row(case, segments, place.batch, place.context)
     row = prefill_row if place.work.phase == "prefill" else request_row
     return told(row(case, place.batch, place.work))
@@ -89,7 +88,7 @@ def _memory_only(case: Case, place: Place) -> dict[str, Any]:
     """Answer what the fullest pass holds, where there is no rate to time it."""
     passes = [] if place.work is None else prefill_passes(place.batch, place.work)
     if phase_of(place) != "prefill":
-        passes.append(decode(place.batch, place.context))
+        passes.append(case.step(place.batch, place.context))
     every = [memory(case, segments, case.ledger(segments)) for segments in passes]
     kinds = max(every, key=lambda kinds: total(kinds.values()))
     held = total(kinds.values())

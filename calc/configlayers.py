@@ -9,9 +9,10 @@ from .architectures import LAYERS_REFUSED, NEEDS_HEADS, SAME
 from .attention import Attention
 from .configkeys import Absent, Keys
 from .experts import Experts, NoFeedForward
+from .mixers import Mixer
 from .mla import MLA
 from .mlp import MLP
-from .model import FeedForward, Mixer
+from .model import FeedForward
 
 Layer: TypeAlias = tuple[Mixer, FeedForward, int]
 """Mixer, feed-forward and block norms of one layer."""

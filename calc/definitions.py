@@ -11,10 +11,13 @@ from .inverse import affine
 from .matmul import intensity, ridge
 from .memory import activations_bytes, reserved_cache_bytes
 from .model import (
-    cache_elements,
+    gathered_parts,
     growing_elements,
     idle_parameters,
     parameters,
+    sequence_state_bytes,
+    state_elements,
+    token_elements,
     untouched_parameters,
 )
 from .passes import FORMATS, Operator, Segment, decode, prefill
@@ -103,7 +106,7 @@ def _model_definitions(case: Case) -> Definitions:
     model, precision = case.model, case.precision
     parts = {k: v for k, v in parameters(model).items() if not is_zero(v)}
     counted = [k for k in parts if not (case.lecture and k in ("norms", "qk_norm"))]
-    gathered = [k for k in counted if k == "positions" or (k == "embedding" and not model.tied)]
+    gathered = [k for k in counted if k in gathered_parts(model)]
     total_ = letter("total")
     zero = sympy.Integer(0)
     return {
@@ -114,11 +117,11 @@ def _model_definitions(case: Case) -> Definitions:
         "streamed": letter("active") - sum(letter(f"{k}_parameters") for k in gathered),
         **{k: letter(f"{k}_parameters") if k in parts else zero for k in (*parts, "head")},
         "parameters": total_,
-        "elements_per_token": cache_elements(model, 1),
+        "elements_per_token": token_elements(model),
         "growing_elements_per_token": growing_elements(model),
         "bytes_per_token": precision.cache.bytes * letter("elements_per_token"),
-        "state_elements_per_sequence": zero,
-        "state_bytes_per_sequence": zero,
+        "state_elements_per_sequence": state_elements(model),
+        "state_bytes_per_sequence": sequence_state_bytes(model, precision),
         "weights_bytes": precision.weights.bytes * total_,
         **{f.name: f.bytes * total_ for f in FORMATS.values()},
     }
@@ -126,11 +129,11 @@ def _model_definitions(case: Case) -> Definitions:
 
 def _step_definitions(case: Case) -> Definitions:
     """Define the columns of a decode step and of its roofline."""
-    segments = decode(BATCH, CONTEXT)
+    segments = case.step(BATCH, CONTEXT)
     known = _memory(case, segments)
     known |= _pass(case, segments)
     time = "time_s" if case.lecture else "bound_s"
-    known["tokens_per_s"] = throughput(BATCH, letter("time_s"))
+    known["tokens_per_s"] = throughput(BATCH * case.step_tokens, letter("time_s"))
     known["intensity_flops_per_byte"] = intensity(letter("flops"), letter("bytes"))
     known["untouched"] = untouched_parameters(case.model, BATCH, case.precision.routing)
     known["touched_parameters"] = letter("total") - letter("untouched")
@@ -139,7 +142,7 @@ def _step_definitions(case: Case) -> Definitions:
         known[f"reserved_kv_cache_bytes.{way}"] = held
     if not case.lecture:
         known["time_s"] = letter(time)
-        known["bound_tokens_per_s"] = throughput(BATCH, letter(time))
+        known["bound_tokens_per_s"] = throughput(BATCH * case.step_tokens, letter(time))
         known |= _operators(case, "", segments)
         known |= _operators(case, "prefill.", prefill(BATCH, CONTEXT))
         known["ridge_flops_per_byte"] = ridge(case.rates.flops_per_s, case.rates.bytes_per_s)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import MISSING, fields
+from typing import TYPE_CHECKING, Any
 
 from .attention import Attention, NoMixer
 from .errors import RooflmError, nearest
 from .experts import Experts, NoFeedForward
 from .hardware import Machine
-from .mla import MLA
+from .mixers import WHERE, Mixer, make, mixer_class
 from .mlp import MLP
-from .model import FeedForward, Group, Mixer, Model
+from .model import FeedForward, Group, Model
 from .plain import is_map
 from .schema import HARDWARE, KIND, LAYER, MODEL, check
 from .yamlfile import Block
+
+if TYPE_CHECKING:
+    from .residual import Residual
 
 
 def build_model(name: str, block: Block) -> Model:
@@ -22,7 +26,7 @@ def build_model(name: str, block: Block) -> Model:
     entry = check(block, MODEL, name)
     dims = entry["dims"]
     base = {k: v for k, v in entry.items() if k in LAYER}
-    base |= {k: v for k, v in dims.items() if k in KIND}
+    base |= {k: v for k, v in dims.items() if k in KIND or k == "D"}
     groups = tuple(
         build_group(block, kind, count, base | own)
         for kind, count, own in _pattern(block, name, dims["L"])
@@ -43,6 +47,9 @@ def build_model(name: str, block: Block) -> Model:
         embedding_width=entry.get("embedding_width"),
         head_bias="head" in entry.get("bias", []),
         parallel=entry.get("parallel", False),
+        residual=_residual(entry),
+        extras=tuple(entry.get("extras", {}).items()),
+        denoises=entry.get("denoises", False),
         max_context=entry.get("max_context"),
         reference_repeats_heads=entry.get("reference_repeats_heads", False),
         source=entry.get("source")
@@ -88,19 +95,71 @@ def build_group(block: Block, kind: str, count: int, traits: Mapping[str, Any]) 
         ffn=_feed_forward(block, kind, traits),
         norms=traits.get("norms_per_layer", 2),
         name=kind,
+        copies=traits.get("copies"),
+        own=traits.get("own", 0),
     )
 
 
 def _mixer(block: Block, kind: str, traits: Mapping[str, Any]) -> Mixer:
-    bias: list[str] = traits.get("bias", [])
-    if traits.get("mixer", "attention") == "none":
-        _alone(block, kind, traits, "mixer", ("mla",))
+    """Make what mixes the tokens of a layer."""
+    said = traits.get("mixer", "attention")
+    others = [key for key in WHERE if key in traits]
+    # What a kind says of its own takes the place of what the model says of all its kinds.
+    named = [key for key in others if ("kinds", kind, key) in block.places]
+    if said == "none" or (("kinds", kind, "mixer") in block.places and said == "attention"):
+        named = []
+    elif not named:
+        named = others
+    if len(named) > 1:
+        what = f"a layer has one mixer, not {' and '.join(named)}"
+        raise RooflmError(what, _place(block, ("kinds", kind, named[1]) if kind else (named[1],)))
+    if said == "none":
+        _alone(block, kind, traits, "mixer", tuple(others))
         return NoMixer()
-    if "mla" in traits:
-        others = ("window", "chunk", "sink_tokens", "shares_kv", "value_width", "value_is_key")
-        _alone(block, kind, traits, "mla", others)
-        return MLA(N=traits["N"], **traits["mla"], q_bias="qkv" in bias, out_bias="out" in bias)
-    for key in ("K", "H"):
+    if said == "both":
+        if not named:
+            what = "side by side with attention there has to be another mixer"
+            raise RooflmError(what, _place(block, ("mixer",)), f"Known: {', '.join(WHERE)}.")
+        from .side_by_side import SideBySide
+
+        return SideBySide(_attention(block, kind, traits), _other(block, kind, named[0], traits))
+    return _other(block, kind, named[0], traits) if named else _attention(block, kind, traits)
+
+
+ATTENTION_ALONE = ("chunk", "sink_tokens", "shares_kv", "value_width", "value_is_key")
+"""Traits that no mixer but plain attention has."""
+
+
+def _other(block: Block, kind: str, key: str, traits: Mapping[str, Any]) -> Mixer:
+    """Make a mixer that is not plain attention."""
+    if traits.get("mixer") != "both":
+        names = {f.name for f in fields(mixer_class(key))}
+        window = () if "window" in names else ("window",)
+        _alone(block, kind, traits, key, (*ATTENTION_ALONE, *window))
+    own = traits[key]
+    needed = [f for f in fields(mixer_class(key)) if f.default is MISSING]
+    for lacking in (f.name for f in needed if f.name not in own and f.name not in traits):
+        raise RooflmError(f"{key} needs '{lacking}'", block.where(("dims",)))
+    if key != "mla":
+        return make(key, own, traits)
+    bias: list[str] = traits.get("bias", [])
+    more = {"q_bias": "qkv" in bias, "out_bias": "out" in bias,
+            "gate": traits.get("gate", "none") == "head"}  # fmt: skip
+    if "index" not in traits:
+        return make("mla", own | more, traits)
+    from .sparse import SparseMLA
+
+    index = {f"index_{k}": v for k, v in traits["index"].items() if k in ("heads", "width")}
+    if "block" in traits["index"]:
+        what = "the indexer of latent attention chooses tokens, not blocks"
+        raise RooflmError(what, _place(block, ("index", "block")))
+    rest = {k: v for k, v in traits["index"].items() if k in ("top", "reads_choice")}
+    return SparseMLA(N=traits["N"], **own, **more, **index, **rest)
+
+
+def _attention(block: Block, kind: str, traits: Mapping[str, Any]) -> Attention:
+    bias: list[str] = traits.get("bias", [])
+    for key in ("N", "K", "H"):
         if key not in traits:
             raise RooflmError(f"attention needs '{key}'", block.where(("dims",)))
     if traits["N"] % traits["K"]:
@@ -116,7 +175,7 @@ def _mixer(block: Block, kind: str, traits: Mapping[str, Any]) -> Mixer:
         raise RooflmError(what, _place(block, ("sink_tokens",)))
     if traits.get("value_is_key") and traits.get("value_width") not in (None, traits["H"]):
         raise RooflmError("values that are keys are H wide", _place(block, ("value_width",)))
-    return Attention(
+    whole = Attention(
         N=traits["N"],
         K=traits["K"],
         H=traits["H"],
@@ -131,7 +190,31 @@ def _mixer(block: Block, kind: str, traits: Mapping[str, Any]) -> Mixer:
         qk_norm=traits.get("qk_norm", "none"),
         gate=traits.get("gate", "none"),
         extra=traits.get("extra", 0) + (traits["N"] if traits.get("sinks", False) else 0),
+        inputs=traits.get("attention_inputs", 1),
     )
+    index = traits.get("index")
+    if index is None:
+        return whole
+    if "block" not in index or index.get("reads_choice") or whole.window_tokens is not None:
+        what = "an indexer of plain attention chooses 'block' keys at a time, in layers of its own"
+        raise RooflmError(what, _place(block, ("index",)))
+    from .sparse import SparseAttention
+
+    return SparseAttention(
+        **{f.name: getattr(whole, f.name) for f in fields(whole)},
+        index_heads=index["heads"],
+        index_width=index["width"],
+        top=index["top"],
+        block=index["block"],
+    )
+
+
+def _residual(entry: Mapping[str, Any]) -> Residual | None:
+    if "residual" not in entry:
+        return None
+    from .residual import Residual
+
+    return Residual(**entry["residual"])
 
 
 def _feed_forward(block: Block, kind: str, traits: Mapping[str, Any]) -> FeedForward:
@@ -148,6 +231,10 @@ def _feed_forward(block: Block, kind: str, traits: Mapping[str, Any]) -> FeedFor
         return Experts(**experts, gated=shape == "gated", bias=bias)
     if "F" not in traits:
         raise RooflmError("a dense layer needs 'F'", block.where(("dims",)))
+    if shape.startswith("channel-mix"):
+        from .rwkv import ChannelMix
+
+        return ChannelMix(F=traits["F"], receptance=shape.endswith("receptance"))
     return MLP(F=traits["F"], gated=shape == "gated", bias=bias)
 
 
@@ -159,7 +246,9 @@ def _alone(
         # What a kind takes out may stand at the top for the other kinds.
         own = ("kinds", kind, other) if kind else (other,)
         if traits.get(other) and own in block.places:
-            layer = "latent attention" if key == "mla" else f"a layer with {key}: {traits[key]}"
+            layer = f"a layer with {key}: {traits[key]}"
+            if key in WHERE:
+                layer = "latent attention" if key == "mla" else f"the mixer {key}"
             raise RooflmError(f"{layer} has no '{other}'", _place(block, own))
 
 

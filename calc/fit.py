@@ -10,7 +10,7 @@ from .errors import RooflmError
 from .hardware import Machine, capacity
 from .memory import BATCHED_TOKENS, BLOCK_TOKENS, activations_bytes, reserved_cache_bytes
 from .model import ledger, total_parameters
-from .passes import decode, prefill
+from .passes import prefill
 from .sweep import assumptions
 
 MOST_POINTS = 2000
@@ -63,7 +63,7 @@ def fit(case: Case, batches: Sequence[int], contexts: Sequence[int]) -> dict[str
 def point(case: Case, B: int, S: int) -> dict[str, Any]:
     """Answer one batch at one context."""
     limit = case.limit[0]
-    segments = decode(B, S)
+    segments = case.step(B, S)
     kinds = memory(case, segments, case.ledger(segments))
     held = sum(kinds.values())
     return {

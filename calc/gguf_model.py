@@ -18,9 +18,10 @@ from .attention import Attention, NoMixer, QKNorm
 from .errors import RooflmError, nearest
 from .experts import Experts, NoFeedForward
 from .gguf_file import Shape, read_header
+from .mixers import Mixer
 from .mla import MLA
 from .mlp import MLP
-from .model import FeedForward, Group, Mixer, Model, Norm, total_parameters
+from .model import FeedForward, Group, Model, Norm, total_parameters
 from .plain import is_list
 
 FULL = frozenset({

@@ -32,8 +32,9 @@ from .configlayers import (
 )
 from .errors import RooflmError, nearest
 from .experts import Experts, NoFeedForward
+from .mixers import Mixer
 from .mlp import MLP
-from .model import FeedForward, Group, Mixer, Model
+from .model import FeedForward, Group, Model
 from .plain import is_list, is_map
 from .yamlfile import read_text
 
@@ -228,11 +229,11 @@ def _groups(layers: list[Layer]) -> tuple[Group, ...]:
         counts[layer] = counts.get(layer, 0) + 1
     mixers = {mixer for mixer, _, _ in counts}
     sorts = {type(ffn) for _, ffn, _ in counts}
-    names = {MLP: "dense", Experts: "moe", NoFeedForward: "none"}
+    names: dict[type, str] = {MLP: "dense", Experts: "moe", NoFeedForward: "none"}
 
     def name(mixer: Mixer, ffn: FeedForward) -> str:
         words = [mixer.kind] if len(mixers) > 1 else []
-        words += [names[type(ffn)]] if len(sorts) > 1 else []
+        words += [names.get(type(ffn), "mix")] if len(sorts) > 1 else []
         return "_".join(words)
 
     return tuple(

@@ -9,7 +9,6 @@ from typing import Any
 from .branches import Branch, valid_range
 from .case import Case, figures, memory_bytes
 from .errors import RooflmError
-from .passes import decode
 from .readings import Q
 from .symbols import BATCH, CONTEXT, Expr, Values, number, symbolic_case, sympy, text
 
@@ -36,8 +35,8 @@ class Answer:
 
 def step_s(case: Case, B: Q, S: Q) -> Q:
     """Time of a decode step, in any reading [s]."""
-    segments = decode(B, S)
-    return figures(case, segments, case.ledger(segments), B)["time_s"]
+    segments = case.step(B, S)
+    return figures(case, segments, case.ledger(segments), B * case.step_tokens)["time_s"]
 
 
 def memory_expression(case: Case) -> tuple[Expr, Values]:

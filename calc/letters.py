@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from .model import Group, Model, group_names
 from .readings import Q, is_zero
+from .side_by_side import SideBySide
 
 
 def symbolic(model: Model) -> tuple[Model, dict[str, Q]]:
@@ -31,12 +32,10 @@ def symbolic(model: Model) -> tuple[Model, dict[str, Q]]:
         return sympy.Symbol(name, positive=True, integer=True)
 
     def part(layer: Any, suffix: str) -> Any:
-        letters: dict[str, str] = layer.LETTERS
-        changed = {
-            field: symbol(letter, getattr(layer, field), suffix)
-            for field, letter in letters.items()
-        }
-        return replace(layer, **changed)
+        return _each(
+            layer,
+            lambda one, field, letter: symbol(letter, getattr(one, field), suffix),
+        )
 
     names = group_names(model)
     groups = tuple(
@@ -45,6 +44,8 @@ def symbolic(model: Model) -> tuple[Model, dict[str, Q]]:
             count=symbol("L", g.count, name),
             mixer=part(g.mixer, name),
             ffn=part(g.ffn, name),
+            copies=symbol("L_s", g.copies, name),
+            own=symbol("P_o", g.own, name),
         )
         for g, name in zip(model.groups, names, strict=True)
     )
@@ -54,8 +55,22 @@ def symbolic(model: Model) -> tuple[Model, dict[str, Q]]:
         V=symbol("V", model.V),
         positions=symbol("V_pos", model.positions),
         embedding_width=symbol("E_D", model.embedding_width),
+        residual=part(model.residual, ""),
         groups=groups,
     ), values
+
+
+def _each(layer: Any, change: Callable[[Any, str, str], Q]) -> Any:
+    """Change the dimensions of a mixer or feed-forward; of two side by side, those of both.
+
+    change: takes the layer, a field of it and the letter of that field.
+    """
+    if isinstance(layer, SideBySide):
+        return SideBySide(_each(layer.first, change), _each(layer.second, change))
+    if layer is None:
+        return None
+    letters: dict[str, str] = layer.LETTERS
+    return replace(layer, **{field: change(layer, field, own) for field, own in letters.items()})
 
 
 def _differing(model: Model) -> set[str]:
@@ -69,12 +84,24 @@ def _differing(model: Model) -> set[str]:
 
 def _letters(group: Group) -> Iterator[tuple[str, Q]]:
     yield "L", group.count
+    yield from (pair for pair in (("L_s", group.copies), ("P_o", group.own)) if _is_there(pair[1]))
     for layer in (group.mixer, group.ffn):
-        letters: dict[str, str] = layer.LETTERS
-        for field, letter in letters.items():
-            value = getattr(layer, field)
-            if value is not None and not is_zero(value):
-                yield letter, value
+        yield from _of_layer(layer)
+
+
+def _of_layer(layer: Any) -> Iterator[tuple[str, Q]]:
+    if isinstance(layer, SideBySide):
+        yield from (*_of_layer(layer.first), *_of_layer(layer.second))
+        return
+    letters: dict[str, str] = layer.LETTERS
+    for field, letter in letters.items():
+        value = getattr(layer, field)
+        if _is_there(value):
+            yield letter, value
+
+
+def _is_there(value: Q) -> bool:
+    return value is not None and not is_zero(value)
 
 
 def dimensions(model: Model) -> dict[str, Q]:
@@ -92,20 +119,19 @@ def with_letter(model: Model, letter: str, value: Q) -> Model:
 
     letter: as `dimensions` names it; value: the number [1]. Raises `KeyError` for other names.
     """
-    if letter in ("D", "V"):
-        return replace(model, **{letter: value})
+    if letter == "V":
+        return replace(model, V=value)
+    if letter == "D":
+        model = replace(model, D=value)
     several = _differing(model)
 
     def part(layer: Any, name: str) -> Any:
-        letters: dict[str, str] = layer.LETTERS
-        changed = {
-            field: value
-            for field, own in letters.items()
-            if (f"{own}_{name}" if name and own in several else own) == letter
-            and getattr(layer, field) is not None
-            and not is_zero(getattr(layer, field))
-        }
-        return replace(layer, **changed)
+        def change(one: Any, field: str, own: str) -> Q:
+            now = getattr(one, field)
+            named = f"{own}_{name}" if name and own in several else own
+            return value if named == letter and _is_there(now) else now
+
+        return _each(layer, change)
 
     groups = tuple(
         replace(
@@ -116,6 +142,6 @@ def with_letter(model: Model, letter: str, value: Q) -> Model:
         )
         for g, name in zip(model.groups, group_names(model), strict=True)
     )
-    if groups == model.groups and value != dimensions(model)[letter]:
+    if letter != "D" and groups == model.groups and value != dimensions(model)[letter]:
         raise KeyError(letter)
     return replace(model, groups=groups)

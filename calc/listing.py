@@ -10,7 +10,7 @@ from typing import Any
 from .entries import build_machine, build_model, figure_value
 from .errors import RooflmError, nearest
 from .hardware import Machine
-from .model import Model, cache_elements, total_parameters
+from .model import Model, token_elements, total_parameters
 from .plain import is_map
 from .presets import (
     HARDWARE_FILE,
@@ -38,7 +38,7 @@ def list_models(word: str = "", more: str | None = None) -> dict[str, Any]:
                 "hf": hub[1] if hub else None,
                 "parameters": total,
                 "weights_bytes": 2 * total,
-                "cache_bytes_per_token": 2 * cache_elements(model, 1),
+                "cache_bytes_per_token": 2 * token_elements(model),
                 "max_context_tokens": model.max_context,
             }
         )

@@ -81,16 +81,21 @@ def reserved_cache_bytes(model: Model, precision: Precision, B: Q, S: Q) -> dict
     `paged_chunk_tokens`; padded: window layers hold all
     tokens, as where one table of blocks serves every layer.
     """
+    if model.denoises:
+        return {"paged": 0, "padded": 0}
     whole = ceil(S / BLOCK_TOKENS) * BLOCK_TOKENS
     paged: list[Q] = []
     padded: list[Q] = []
     for g in model.groups:
-        token = B * (g.count * precision.cache.bytes * g.mixer.cache_elements(1))
-        window = g.mixer.window_tokens
-        held = whole
-        if window is not None and g.mixer.kind == "chunked":
+        each, window = B * g.count * precision.cache.bytes, g.mixer.window_tokens
+        if window is None:
+            paged.append(each * g.mixer.cache_elements(whole))
+            padded.append(paged[-1])
+            continue
+        token = each * g.mixer.token_elements
+        if g.mixer.kind == "chunked":
             held = minimum(whole, paged_chunk_tokens(window, S))
-        elif window is not None:
+        else:
             held = minimum(whole + BLOCK_TOKENS, paged_window_tokens(window, S))
         paged.append(token * held)
         padded.append(token * whole)

@@ -10,10 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from .attention import causal_pairs
+from .attention import causal_pairs, full_pairs
 from .matmul import matmul_flops
 from .passes import Operator, Precision, Segment
 from .readings import Q, formula, minimum, total
+from .state import NOTHING
 
 
 @formula
@@ -104,10 +105,37 @@ class MLA:
     q_bias: bool = False
     """Biases on the projections into the latents."""
     out_bias: bool = False
+    gate: bool = False
+    """A projection to one number a head that gates the output."""
 
     LETTERS: ClassVar = {"N": "N", "c": "c", "r": "r", "d": "d", "v": "v", "q": "q"}
-    kind = "mla"
+    ABOUT: ClassVar = {
+        "q": "rank of the query projection; plain if absent", "c": "width of the latent",
+        "r": "width of the rotary key", "d": "width of a key without position",
+        "v": "width of a value",
+    }  # fmt: skip
     window_tokens = None
+    state = reference_state = NOTHING
+
+    @property
+    def kind(self) -> str:
+        """Name of the kind."""
+        return "mla"
+
+    @property
+    def token_elements(self) -> Q:
+        """Cache elements of a token [elements]."""
+        return self.c + self.r
+
+    @property
+    def growing_elements(self) -> Q:
+        """Cache elements that a further token adds [elements]."""
+        return self.token_elements
+
+    @property
+    def reference_token_elements(self) -> Q:
+        """Elements of a token in the reference implementation [elements]."""
+        return self.token_elements
 
     def query_parameters(self, D: Q) -> Q:
         """Weights of the query projections [parameters]."""
@@ -120,6 +148,10 @@ class MLA:
         """Weights of the projection into the latent and the rotary key [parameters]."""
         return D * (self.c + self.r) + (self.c + self.r if self.q_bias else 0)
 
+    def gate_parameters(self, D: Q) -> Q:
+        """Weights of the gate on the output [parameters]."""
+        return D * self.N if self.gate else 0
+
     @property
     def up_parameters(self) -> Q:
         """Weights that make keys and values of the latent [parameters]."""
@@ -131,6 +163,7 @@ class MLA:
         return {
             "attention": self.query_parameters(D)
             + self.down_parameters(D)
+            + self.gate_parameters(D)
             + self.up_parameters
             + out,
             "qk_norm": self.norm_parameters,
@@ -153,19 +186,45 @@ class MLA:
         return total(
             s.sequences
             * minimum(
-                absorbed_flops(causal_pairs(s.cached, s.new), s.new, *widths),
-                materialised_flops(causal_pairs(s.cached, s.new), s.context, *widths),
+                absorbed_flops(self.segment_pairs(s), s.new, *widths),
+                materialised_flops(self.segment_pairs(s), s.context, *widths),
             )
             for s in segments
         )
 
+    def pairs(self, n: Q, T: Q) -> Q:
+        """Query-key pairs of T new tokens after n cached ones [pairs]."""
+        return causal_pairs(n, T)
+
+    def seen_tokens(self, n: Q, T: Q) -> Q:
+        """Tokens whose latents T new queries after n cached tokens read [tokens]."""
+        return n + T
+
+    def segment_pairs(self, s: Segment) -> Q:
+        """Query-key pairs of a sequence, its new tokens seeing each other both ways or not."""
+        return full_pairs(s.cached, s.new) if s.both_ways else self.pairs(s.cached, s.new)
+
+    def cache_tokens(self, s: Segment) -> Q:
+        """Tokens whose latents are read of the cache; those not kept are not in it."""
+        seen = self.seen_tokens(s.cached, s.new)
+        return seen if s.keeps else seen - s.new
+
     def mode(self, n: int, T: int) -> str:
         """Name the cheaper mode of T new tokens after n cached ones."""
         widths = (self.N, self.c, self.r, self.d, self.v)
-        pairs = causal_pairs(n, T)
+        pairs = self.pairs(n, T)
         absorbed = absorbed_flops(pairs, T, *widths)
         cheaper = absorbed <= materialised_flops(pairs, n + T, *widths)
         return "absorbed" if cheaper else "materialised"
+
+    def unusual(self, D: Q, layers: str) -> Iterator[str]:
+        """Say what a formula for a plain Llama would get wrong."""
+        turn = f"{crossover_tokens(self.c, self.r, self.d, self.v):,.0f}"
+        yield (
+            f"{layers} cache a latent of {self.c} + {self.r} elements for all {self.N} heads; "
+            "decode absorbs the up-projections; prompts without a cache materialise, as do "
+            f"passes of more than {turn} new tokens after a long one"
+        )
 
     def operators(
         self, D: Q, count: Q, segments: Sequence[Segment], precision: Precision
@@ -177,14 +236,15 @@ class MLA:
         rank = 0 if self.q is None else self.q
         into = queries if self.q is None else self.q
         second = 0 if self.q is None else matmul_flops(rows, self.q, queries)
+        gate = self.gate_parameters(D)
         yield Operator(
             name="qkv",
             part="attention projections",
             count=count,
-            flops=matmul_flops(rows, D, into + latent) + second,
+            flops=matmul_flops(rows, D, into + latent) + second + matmul_flops(rows, gate, 1),
             weight_bytes=b_w
-            * (self.query_parameters(D) + self.down_parameters(D) + self.norm_parameters),
-            write_bytes=b_kv * latent * rows,
+            * (self.query_parameters(D) + self.down_parameters(D) + gate + self.norm_parameters),
+            write_bytes=b_kv * latent * total(s.rows for s in segments if s.keeps),
             activation_bytes=b_x * (D + 2 * rank + queries) * rows,
             live_bytes=b_x * (2 * D + rank + queries + latent) * rows,
         )
@@ -195,7 +255,7 @@ class MLA:
             flops=self.core_flops(segments),
             weight_bytes=b_w * self.up_parameters,
             read_bytes=total(
-                s.sequences * (b_kv * mla_cache_elements(self.c, self.r, s.context))
+                s.sequences * (b_kv * mla_cache_elements(self.c, self.r, self.cache_tokens(s)))
                 for s in segments
             ),
             activation_bytes=b_x * (queries + self.N * self.v) * rows,

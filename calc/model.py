@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from .attention import Attention, NoMixer
+from .attention import Attention
 from .experts import Experts, NoFeedForward
 from .matmul import matmul_flops
-from .mla import MLA
+from .mixers import Mixer
 from .mlp import MLP
 from .passes import BF16, Operator, Precision, Routing, Segment
 from .readings import Q, formula, is_zero, minimum, total
+from .state import Kept
+
+if TYPE_CHECKING:
+    from .residual import Residual
+    from .rwkv import ChannelMix
 
 Norm = Literal["rms", "layer", "layer-no-bias", "none"]
 NORM_WEIGHTS: dict[Norm, int] = {"rms": 1, "layer": 2, "layer-no-bias": 1, "none": 0}
 """Weights of a norm per channel: LayerNorm has a gain and a bias, RMSNorm a gain."""
 
-
-Mixer: TypeAlias = Attention | MLA | NoMixer
-FeedForward: TypeAlias = MLP | Experts | NoFeedForward
+FeedForward: TypeAlias = "MLP | Experts | NoFeedForward | ChannelMix"
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,15 @@ class Group:
     """Block norms of each layer: 1 where attention and MLP share one, 4 for sandwich norms."""
     name: str = ""
     """What tells the group from the others; its letters carry it: K_full, L_window."""
+    copies: Q | None = None
+    """Sets of weights that the layers share; each layer has its own if None."""
+    own: Q = 0
+    """Weights of further matrices of each layer beside shared ones: adapters, projections."""
+
+    @property
+    def stored(self) -> Q:
+        """Sets of weights of the layers [1]."""
+        return self.count if self.copies is None else self.copies
 
 
 @dataclass(frozen=True)
@@ -60,6 +72,12 @@ class Model:
     source: str = ""
     provenance: tuple[tuple[str, str, str], ...] = ()
     """Where each field came from: name, value, and the key, derivation or class default."""
+    residual: Residual | None = None
+    """What surrounds the layers: hyper-connections, embeddings of each layer."""
+    extras: tuple[tuple[str, int], ...] = ()
+    """Parts that a checkpoint may hold beside the decoder, and their parameters."""
+    denoises: bool = False
+    """A diffusion model: each pass computes a sequence both ways and keeps nothing."""
     reference_repeats_heads: bool = False
     """The reference implementation caches keys and values of every query head."""
     file_bytes: int | None = None
@@ -71,7 +89,8 @@ class Model:
     def reference_kv_elements(self) -> Q | None:
         """Cache elements of a token that the reference allocates, where it is not the need."""
         if not self.reference_repeats_heads:
-            return None
+            held = total(g.count * g.mixer.reference_token_elements for g in self.groups)
+            return None if held == token_elements(self) else held
         full = ((g.count, g.mixer) for g in self.groups)
         return total(count * 2 * m.N * m.H for count, m in full if isinstance(m, Attention))
 
@@ -118,17 +137,24 @@ def parameters(model: Model) -> dict[str, Q]:
     parts: dict[str, Q] = {
         "embedding": embedding_parameters(V, E),
         "head": (0 if model.tied else embedding_parameters(V, E)) + (V if model.head_bias else 0),
-        "norms": width * total(g.norms * g.count for g in model.groups)
+        "norms": width * total(g.norms * g.stored for g in model.groups)
         + (width if model.final_norm else 0),
     }
     if not is_zero(model.positions):
         parts["positions"] = model.positions * D
     if model.embedding_width is not None:
         parts["projections"] = 2 * D * E
+    counted: list[tuple[Q, dict[str, Q]]] = []
     for group in model.groups:
-        for part, number in (group.mixer.parameters(D) | group.ffn.parameters(D)).items():
+        counted += [(group.stored, group.mixer.parameters(D))]
+        counted += [(group.stored, group.ffn.parameters(D)), (group.count, {"own": group.own})]
+    if model.residual is not None:
+        apart = model.residual.parameters(D, model.layers)
+        counted += [(model.layers, model.residual.layer_parameters(D)), (1, apart)]
+    for times, layer in counted:
+        for part, number in layer.items():
             if not is_zero(number):
-                parts[part] = parts.get(part, 0) + group.count * number
+                parts[part] = parts.get(part, 0) + times * number
     return parts
 
 
@@ -167,12 +193,17 @@ def active_parameters(model: Model) -> Q:
 def streamed_parameters(model: Model) -> Q:
     """Count the parameters that a decode step at batch 1 reads [parameters].
 
-    The active ones without the embedding and position tables, which are gathered from, a row a
-    token, unless the embedding is the head as well.
+    The active ones without the tables of embeddings and positions, which are gathered from, a row
+    a token, unless the embedding is the head as well. Weights that layers share count once.
     """
     parts = parameters(model)
-    gathered = parts.get("positions", 0) + (0 if model.tied else parts["embedding"])
+    gathered = total(parts.get(part, 0) for part in gathered_parts(model))
     return active_parameters(model) - gathered
+
+
+def gathered_parts(model: Model) -> list[str]:
+    """Name the parts that are tables to gather rows from, and not streamed."""
+    return ["positions", "layer_embeddings", *([] if model.tied else ["embedding"])]
 
 
 def untouched_parameters(model: Model, rows: Q, routing: Routing) -> Q:
@@ -192,11 +223,31 @@ def cache_elements(model: Model, S: Q) -> Q:
     return total(g.count * g.mixer.cache_elements(S) for g in model.groups)
 
 
+def token_elements(model: Model) -> Q:
+    """Count the cache elements that a token of a short context takes in all layers."""
+    return total(g.count * g.mixer.token_elements for g in model.groups)
+
+
 def growing_elements(model: Model) -> Q:
     """Count the elements that a further token adds to a sequence beyond all windows."""
-    return total(
-        g.count * g.mixer.cache_elements(1) for g in model.groups if g.mixer.window_tokens is None
-    )
+    return total(g.count * g.mixer.growing_elements for g in model.groups)
+
+
+def state_elements(model: Model, reference: bool = False) -> Q:
+    """Count the elements that a sequence needs whatever its length, all layers [elements].
+
+    reference: what the reference implementation keeps of it instead.
+    """
+    return total(g.count * kept.elements for g, kept in _states(model, reference))
+
+
+def sequence_state_bytes(model: Model, precision: Precision, reference: bool = False) -> Q:
+    """Bytes that a sequence needs whatever its length, all layers [B]."""
+    return total(g.count * kept.bytes(precision) for g, kept in _states(model, reference))
+
+
+def _states(model: Model, reference: bool) -> list[tuple[Group, Kept]]:
+    return [(g, g.mixer.reference_state if reference else g.mixer.state) for g in model.groups]
 
 
 def ledger(
@@ -236,6 +287,8 @@ def _operators(
     )
     if model.embedding_width is not None:
         yield _projection("project in", rows, E, D, precision)
+    if model.residual is not None:
+        yield from model.residual.operators(D, model.layers, segments, precision)
     for group, name in zip(model.groups, group_names(model), strict=True):
         for op in _layer_operators(model, group, segments, precision):
             yield replace(op, name=f"{op.name} {name}") if name else op
@@ -279,6 +332,18 @@ def _layer_operators(
             weight_bytes=b_w * NORM_WEIGHTS[model.norm] * D,
             activation_bytes=moved,
             live_bytes=moved,
+        )
+    if not is_zero(group.own):
+        rows = total(s.rows for s in segments)
+        b_w, b_x = precision.weights.bytes, precision.activations.bytes
+        yield Operator(
+            name="own",
+            part="own",
+            count=group.count,
+            flops=matmul_flops(rows, group.own, 1),
+            weight_bytes=b_w * group.own,
+            activation_bytes=2 * b_x * D * rows,
+            live_bytes=2 * b_x * D * rows,
         )
     yield from group.mixer.operators(D, group.count, segments, precision)
     yield from group.ffn.operators(D, group.count, segments, precision)

@@ -53,6 +53,8 @@ class Precision:
 
     weights: Format = FORMATS["bf16"]
     cache: Format = FORMATS["bf16"]
+    state: Format = FORMATS["fp32"]
+    """Format of recurrent states; columns of convolutions are in that of the cache."""
     routing: Routing = Routing()
 
     @property
@@ -77,6 +79,10 @@ class Segment:
     """Tokens in the cache before, n [tokens]."""
     head_rows: Q = 1
     """Positions of each whose logits are wanted: 1 for a prefill, 0 for an inner chunk [1]."""
+    both_ways: bool = False
+    """New tokens see each other in both directions (diffusion): no causal half."""
+    keeps: bool = True
+    """Keys and values of the new tokens are kept; a denoising pass throws them away."""
 
     def __post_init__(self) -> None:
         for name in ("sequences", "new", "cached", "head_rows"):
@@ -92,6 +98,11 @@ class Segment:
         """Tokens of context at the end of the pass, S [tokens]."""
         return self.cached + self.new
 
+    @property
+    def kept(self) -> Q:
+        """Tokens in the cache at the end of the pass [tokens]."""
+        return self.context if self.keeps else self.cached
+
 
 def decode(B: Q, S: Q) -> list[Segment]:
     """Describe a decode step: B sequences, one new token each, at context S (new one included)."""
@@ -101,6 +112,27 @@ def decode(B: Q, S: Q) -> list[Segment]:
 def prefill(B: Q, T: Q, cached: Q = 0) -> list[Segment]:
     """Describe the prefill of B prompts of T tokens after `cached` ones; one row of logits each."""
     return [Segment(sequences=B, new=T, cached=cached)]
+
+
+def denoise(B: Q, S: Q) -> list[Segment]:
+    """Describe a step of a diffusion model without a cache: all S positions, both ways, all logits.
+
+    B: sequences [1]; S: prompt and tokens to generate together [tokens].
+    """
+    return [Segment(sequences=B, new=S, cached=0, head_rows=S, both_ways=True, keeps=False)]
+
+
+def denoise_block(B: Q, S: Q, b: Q) -> list[Segment]:
+    """Describe a pass of block diffusion: b masked tokens, the last of S, see a cache of the rest.
+
+    B: sequences [1]; S: context, the block included [tokens]; b: tokens of the block [tokens].
+    """
+    return [Segment(B, new=b, cached=real(S) - b, head_rows=b, both_ways=True, keeps=False)]
+
+
+def commit_block(B: Q, S: Q, b: Q) -> list[Segment]:
+    """Describe the pass that writes keys and values of a finished block; it needs no logits."""
+    return [Segment(B, new=b, cached=real(S) - b, head_rows=0, both_ways=True)]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 from .case import Case
 from .errors import RooflmError
 from .matmul import intensity, ridge
-from .passes import Operator, decode, prefill
+from .passes import Operator, prefill
 from .readings import Q
 from .sweep import assumptions
 from .timing import Rates, bandwidth_time, compute_time, operator_time
@@ -55,7 +55,9 @@ def roofline(case: Case, batch: int, context: int) -> dict[str, Any]:
         "context_tokens": context,
         "ridge_flops_per_byte": ridge(rates.flops_per_s, rates.bytes_per_s),
     }
-    passes = {"operators": decode(batch, context), "prefill_operators": prefill(batch, context)}
+    passes = {"operators": case.step(batch, context)}
+    if not case.model.denoises:
+        passes["prefill_operators"] = prefill(batch, context)
     for key, segments in passes.items():
         answer[key] = [operator_row(op, rates) for op in case.ledger(segments)]
     return answer | {"assumptions": assumptions(case, contexts=[context])}

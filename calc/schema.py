@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from .errors import RooflmError, nearest
+from .mixers import WHERE, MixerClass, choices, mixer_class
 from .plain import is_list, is_map
 from .yamlfile import Block, Key
 
 Kind = Literal["count", "figure", "text", "flag", "choice", "choices", "texts", "map"]
+
+
+LARGEST_DIMENSION = 10**9
 
 
 @dataclass(frozen=True)
@@ -22,30 +27,63 @@ class Field:
     choices: tuple[str, ...] = ()
     zero: bool = False
     """A count may be 0."""
+    most: int = LARGEST_DIMENSION
     inside: dict[str, Field] = field(default_factory=dict[str, "Field"])
     """Keys of a map; those of an open map stand under "*"."""
+    of: str = ""
+    """Key of a mixer whose fields the map holds."""
+
+    @property
+    def keys(self) -> dict[str, Field]:
+        """Keys that a map may hold."""
+        return mixer_fields(mixer_class(self.of)) if self.of else self.inside
 
 
-LARGEST_DIMENSION = 10**9
+def mixer_fields(cls: MixerClass) -> dict[str, Field]:
+    """Tell what the map of a mixer may hold, by the fields of its class that it explains."""
+    found: dict[str, Field] = {}
+    for own in dataclasses.fields(cls):
+        if own.name not in cls.ABOUT:
+            continue
+        about, kind = cls.ABOUT[own.name], str(own.type)
+        if kind == "bool":
+            found[own.name] = Field("flag", about)
+        elif kind.startswith("Literal"):
+            found[own.name] = Field("choice", about, choices=choices(cls, own.name))
+        else:
+            required = own.default is dataclasses.MISSING
+            zero = isinstance(own.default, int) and own.default == 0
+            found[own.name] = Field("count", about, required=required, zero=zero)
+    return found
+
+
 SMALLEST_FIGURE, LARGEST_FIGURE = 1e-3, 1e24
 FORMAT_NAMES = ("fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4", "int4")
 
 DIMENSIONS: dict[str, Field] = {
     "D": Field("count", "model width", required=True),
     "F": Field("count", "MLP width"),
-    "N": Field("count", "query heads", required=True),
+    "N": Field("count", "query heads"),
     "K": Field("count", "key/value heads"),
     "H": Field("count", "head width"),
     "L": Field("count", "layers", required=True),
     "V": Field("count", "vocabulary", required=True),
 }
 
-MLA_DIMENSIONS: dict[str, Field] = {
-    "q": Field("count", "rank of the query projection; plain if absent"),
-    "c": Field("count", "width of the latent", required=True),
-    "r": Field("count", "width of the rotary key", required=True),
-    "d": Field("count", "width of a key without position", required=True),
-    "v": Field("count", "width of a value", required=True),
+INDEX: dict[str, Field] = {
+    "heads": Field("count", "index heads", required=True),
+    "width": Field("count", "width of an index key", required=True),
+    "top": Field("count", "tokens, or blocks of them, that a query attends to", required=True),
+    "block": Field("count", "keys of a block, where blocks are chosen"),
+    "reads_choice": Field("flag", "takes the choice of an earlier layer"),
+}
+
+RESIDUAL: dict[str, Field] = {
+    "streams": Field("count", "streams of hyper-connections (DeepSeek-V4)"),
+    "altup": Field("count", "streams of AltUp (Gemma 3n)"),
+    "laurel": Field("count", "rank of LAuReL (Gemma 3n)"),
+    "width": Field("count", "width of the embedding of each layer (Gemma 3n and 4)"),
+    "rows": Field("count", "rows of the embedding of each layer"),
 }
 
 EXPERTS: dict[str, Field] = {
@@ -60,9 +98,10 @@ EXPERTS: dict[str, Field] = {
 }
 
 LAYER: dict[str, Field] = {
-    "mixer": Field("choice", "what mixes tokens", choices=("attention", "none")),
-    "mlp": Field("choice", "three matrices, two, or no feed-forward",
-                 choices=("gated", "plain", "none")),
+    "mixer": Field("choice", "what mixes tokens: attention is there unless another mixer is given",
+                   choices=("attention", "none", "both")),
+    "mlp": Field("choice", "three matrices, two, RWKV's with or without receptance, or none",
+                 choices=("gated", "plain", "channel-mix", "channel-mix-receptance", "none")),
     "norms_per_layer": Field("count", "block norms of a layer", zero=True),
     "qk_norm": Field("choice", "norm weights on queries and keys",
                      choices=("none", "head", "width", "shared-head")),
@@ -76,7 +115,11 @@ LAYER: dict[str, Field] = {
     "gate": Field("choice", "gate of the attention output", choices=("none", "width", "head")),
     "extra": Field("count", "further weights of a layer", zero=True),
     "sinks": Field("flag", "a learned sink a query head"),
-    "mla": Field("map", "latent attention", inside=MLA_DIMENSIONS),
+    "attention_inputs": Field("count", "rows that attention reads side by side"),
+    "copies": Field("count", "sets of weights that the layers of a kind share"),
+    "own": Field("count", "weights of further matrices of each layer beside shared ones"),
+    "index": Field("map", "an indexer that chooses what attention reads", inside=INDEX),
+    **{key: Field("map", f"mixer {key}", of=key) for key in WHERE},
     "experts": Field("map", "routed experts in place of the MLP", inside=EXPERTS),
 }  # fmt: skip
 """What layers may differ in; also in `kinds`, beside the letters."""
@@ -97,6 +140,10 @@ MODEL: dict[str, Field] = {
     "positions": Field("count", "rows of a learned position table", zero=True),
     "embedding_width": Field("count", "width of the embedding where it is not D"),
     "parallel": Field("flag", "attention and MLP side by side"),
+    "residual": Field("map", "what surrounds the layers", inside=RESIDUAL),
+    "extras": Field("map", "parts that a checkpoint holds beside the decoder [parameters]",
+                    inside={"*": Field("count", "a part", most=10**12)}),
+    "denoises": Field("flag", "a diffusion model without a cache"),
     "reference_repeats_heads": Field("flag", "the reference caches every query head"),
     "kinds": Field("map", "kinds of layers: what each has of its own",
                    inside={"*": Field("map", "a kind", inside=KIND)}),
@@ -167,8 +214,8 @@ def _check_value(block: Block, spec: Field, key: Key, name: str) -> None:
             low = 0 if spec.zero else 1
             if isinstance(value, bool) or not isinstance(value, int):
                 wrong = "must be a whole number"
-            elif not low <= value <= LARGEST_DIMENSION:
-                wrong = f"must lie between {low} and {LARGEST_DIMENSION:,}"
+            elif not low <= value <= spec.most:
+                wrong = f"must lie between {low} and {spec.most:,}"
         case "figure":
             _check_figure(block, key, name)
         case "text":
@@ -187,7 +234,7 @@ def _check_value(block: Block, spec: Field, key: Key, name: str) -> None:
             if not is_list(value) or not all(isinstance(v, str) for v in value):
                 wrong = "must be a list of sentences"
         case "map":
-            _check_map(block, spec.inside, key, name)
+            _check_map(block, spec.keys, key, name)
     if wrong:
         raise RooflmError(f"{name} {wrong}, not {_say(value)}", block.where(key))
 
@@ -260,7 +307,7 @@ def _field_schema(spec: Field) -> dict[str, Any]:
     }
     kinds: dict[Kind, dict[str, Any]] = {
         "count": {
-            "type": "integer", "minimum": 0 if spec.zero else 1, "maximum": LARGEST_DIMENSION
+            "type": "integer", "minimum": 0 if spec.zero else 1, "maximum": spec.most
         },
         "figure": {"anyOf": [number, sourced]},
         "text": text,
@@ -268,6 +315,6 @@ def _field_schema(spec: Field) -> dict[str, Any]:
         "choice": choice,
         "choices": {"type": "array", "items": choice},
         "texts": {"type": "array", "items": text},
-        "map": _object_schema(spec.inside),
+        "map": _object_schema(spec.keys),
     }  # fmt: skip
     return kinds[spec.kind] | ({"description": spec.about} if spec.about else {})

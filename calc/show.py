@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from .attention import Attention
-from .experts import Experts
+from .experts import Experts, NoFeedForward
 from .letters import dimensions
 from .memory import BATCHED_TOKENS, BLOCK_TOKENS, paged_chunk_tokens, paged_window_tokens
-from .mla import MLA, crossover_tokens
 from .mlp import MLP
 from .model import (
     Group,
     Model,
     active_parameters,
-    cache_elements,
     growing_elements,
     parameters,
+    sequence_state_bytes,
+    state_elements,
     streamed_parameters,
+    token_elements,
     total_parameters,
 )
 from .passes import FORMATS, Precision
@@ -43,6 +43,7 @@ def show(model: Model, precision: Precision, norms: bool = True) -> dict[str, An
             "streamed": streamed_parameters(model) - left_out,
             **counted,
         },
+        "extras": dict(model.extras),
         "weights_bytes": precision.weights.bytes * total,
         "weights_bytes_by_format": {f.name: f.bytes * total for f in FORMATS.values()},
         "file_bytes": model.file_bytes,
@@ -63,40 +64,54 @@ def show(model: Model, precision: Precision, norms: bool = True) -> dict[str, An
 
 def cache(model: Model, precision: Precision) -> dict[str, Any]:
     """Describe what a sequence keeps: what is needed, and what the reference allocates if other."""
-    per_token = cache_elements(model, 1)
-    growing = growing_elements(model)
-    figures = {
-        "elements_per_token": per_token,
-        "growing_elements_per_token": growing,
-        "bytes_per_token": precision.cache.bytes * per_token,
-        "state_elements_per_sequence": 0,
-        "state_bytes_per_sequence": 0,
-    }
-    reference = model.reference_kv_elements
+    if model.denoises:
+        # Nothing is kept between passes, neither here nor in the reference.
+        return dict.fromkeys(CACHE_KEYS) | {"layers": [], "reference": None}
+    needed = _kept(model, precision, token_elements(model), reference=False)
+    elements = model.reference_kv_elements
+    held = token_elements(model) if elements is None else elements
+    reference = _kept(model, precision, held, reference=True)
     return {
-        **figures,
+        **needed,
         "layers": cache_layers(model),
-        "reference": None
-        if reference is None
-        else figures
-        | {
-            "elements_per_token": reference,
-            "growing_elements_per_token": reference - per_token + growing,
-            "bytes_per_token": precision.cache.bytes * reference,
-        },
+        "reference": None if reference == needed else reference,
     }
+
+
+CACHE_KEYS = (
+    "elements_per_token", "growing_elements_per_token", "bytes_per_token",
+    "state_elements_per_sequence", "state_bytes_per_sequence",
+)  # fmt: skip
+
+
+def _kept(model: Model, precision: Precision, elements: Any, reference: bool) -> dict[str, Any]:
+    """Describe what a sequence keeps, needed or by the reference, by the keys of the contract."""
+    growing = growing_elements(model)
+    if reference and model.reference_repeats_heads:
+        growing = elements - token_elements(model) + growing
+    figures = (
+        elements,
+        growing,
+        precision.cache.bytes * elements,
+        state_elements(model, reference),
+        sequence_state_bytes(model, precision, reference),
+    )
+    whole = (int(n) if isinstance(n, float) and n.is_integer() else n for n in figures)
+    return dict(zip(CACHE_KEYS, whole, strict=True))
 
 
 def cache_layers(model: Model) -> list[dict[str, Any]]:
     """List the kinds of layers by what they keep; layers that differ elsewhere are one kind."""
     kinds: dict[tuple[Any, ...], int] = {}
     for g in model.groups:
-        key = (g.mixer.kind, g.mixer.window_tokens, g.mixer.cache_elements(1))
+        m = g.mixer
+        key = (m.kind, m.window_tokens, m.token_elements, m.state.elements)
         kinds[key] = kinds.get(key, 0) + g.count
     return [
-        {"kind": kind, "count": count, "window_tokens": window, "elements_per_token": elements}
-        for (kind, window, elements), count in kinds.items()
-    ]
+        {"kind": kind, "count": count, "window_tokens": window, "elements_per_token": elements,
+         "state_elements_per_sequence": state}
+        for (kind, window, elements, state), count in kinds.items()
+    ]  # fmt: skip
 
 
 def unusual(model: Model) -> Iterator[str]:
@@ -112,6 +127,12 @@ def unusual(model: Model) -> Iterator[str]:
         yield f"{model.positions:,} learned positions"
     if model.embedding_width is not None:
         yield f"the embedding is {model.embedding_width} wide, with projections to D and back"
+    if model.residual is not None:
+        yield from model.residual.unusual()
+    if model.denoises:
+        yield "a diffusion model: each pass computes all positions both ways; nothing is cached"
+    for part, number in model.extras:
+        yield f"not counted: {number:,} parameters of {part}, which the checkpoint holds as well"
     if model.parallel:
         yield "attention and MLP run side by side on the same input"
     if model.norm == "none":
@@ -148,40 +169,15 @@ def _by_class(value: str, origin: str) -> bool:
 
 def _unusual_mixer(model: Model, g: Group) -> Iterator[str]:
     layers = f"{g.count} layers" if len(model.groups) > 1 else "layers"
-    match g.mixer:
-        case Attention() as a:
-            if a.N * a.H != model.D:
-                yield f"heads are {a.N} x {a.H} = {a.N * a.H} wide, not D = {model.D}"
-            if a.K != a.N:
-                yield (
-                    f"{a.N} query heads share {a.K} key/value heads: the cache is "
-                    f"{a.N // a.K} times smaller than with one each"
-                )
-            if a.window is not None:
-                first = f"the first {a.sink_tokens:,} and " if a.sink_tokens else ""
-                yield f"{layers} see {first}the last {a.window:,} tokens only, and keep no more"
-                yield _reserved(layers, paged_window_tokens(a.window + a.sink_tokens, FAR))
-            if a.chunk is not None:
-                yield f"{layers} do not look out of chunks of {a.chunk:,} tokens"
-                yield _reserved(layers, paged_chunk_tokens(a.chunk, FAR))
-            if a.shares:
-                yield f"{layers} read the keys and values of another layer and keep none"
-            if a.qk_norm != "none":
-                yield f"queries and keys are normed ({a.qk_norm})"
-            if a.gate != "none":
-                yield f"attention outputs are gated ({a.gate})"
-            where = [w for w, on in (("qkv", a.qkv_bias), ("out", a.out_bias)) if on]
-            if where:
-                yield f"biases on {' and '.join(where)}"
-        case MLA() as m:
-            turn = f"{crossover_tokens(m.c, m.r, m.d, m.v):,.0f}"
-            yield (
-                f"{layers} cache a latent of {m.c} + {m.r} elements for all {m.N} heads; decode "
-                f"absorbs the up-projections; prompts without a cache materialise, as do "
-                f"passes of more than {turn} new tokens after a long one"
-            )
-        case _:
-            yield f"{layers} have no attention"
+    yield from g.mixer.unusual(model.D, layers)
+    window = g.mixer.window_tokens
+    if window is not None and g.mixer.kind == "chunked":
+        yield _reserved(layers, paged_chunk_tokens(window, FAR))
+    elif window is not None:
+        yield _reserved(layers, paged_window_tokens(window, FAR))
+    if g.copies is not None:
+        sets = "one set of weights" if g.copies == 1 else f"{g.copies} sets of weights"
+        yield f"{layers} share {sets}: stored once, read and computed with by each layer"
 
 
 def _unusual_ffn(g: Group) -> Iterator[str]:
@@ -194,5 +190,7 @@ def _unusual_ffn(g: Group) -> Iterator[str]:
         case Experts() as e:
             shared = f", {e.shared} wide shared experts beside them" if e.shared else ""
             yield f"{g.count} layers have {e.E} experts of which a token chooses {e.k}{shared}"
-        case _:
+        case NoFeedForward():
             yield f"{g.count} layers have no feed-forward"
+        case _:
+            yield "the feed-forward mixes each token with the one before it (RWKV)"

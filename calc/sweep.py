@@ -9,7 +9,7 @@ from .case import Case, figures, limits, regime
 from .errors import RooflmError
 from .mla import MLA
 from .model import has_experts, total_parameters, untouched_parameters
-from .passes import Routing, Segment, decode
+from .passes import Routing, Segment
 from .readings import Q
 from .units import show_gb, show_number
 
@@ -27,7 +27,7 @@ def step_row(case: Case, segments: Sequence[Segment], B: Q, S: Q) -> dict[str, Q
     segments: the step; B: its sequences [1]; S: their context, the mean where they differ [tokens].
     """
     pass_ = case.ledger(segments)
-    row = figures(case, segments, pass_, tokens=B)
+    row = figures(case, segments, pass_, tokens=B * case.step_tokens)
     limit = case.limit[0]
     return {
         "batch": B,
@@ -47,7 +47,7 @@ def sweep(case: Case, batches: Sequence[int], contexts: Sequence[int]) -> dict[s
     """Answer a decode step for every batch at every context, batches fastest."""
     check_size(len(batches) * len(contexts))
     if len(batches) * len(contexts) < FEW_POINTS:
-        rows = [step_row(case, decode(B, S), B, S) for S in contexts for B in batches]
+        rows = [step_row(case, case.step(B, S), B, S) for S in contexts for B in batches]
     else:
         rows = _grid_rows(case, batches, contexts)
     return frame(case, "decode", rows, contexts)
@@ -65,7 +65,7 @@ def mixed(case: Case, batches: Sequence[int], lengths: Sequence[int]) -> dict[st
             what = f"{B} sequences cannot share {len(lengths)} lengths equally"
             raise RooflmError(what, "--batch", f"Take a multiple of {len(lengths)}.")
         each = B // len(lengths)
-        segments = [decode(each, S)[0] for S in lengths]
+        segments = [case.step(each, S)[0] for S in lengths]
         row = step_row(case, segments, B, sum(lengths) / len(lengths))
         rows.append(row | {"total_context_tokens": each * sum(lengths)})
     return frame(case, "decode", rows, lengths) | {"mixed_context_tokens": list(lengths)}
@@ -107,10 +107,10 @@ def _grid_rows(case: Case, batches: Sequence[int], contexts: Sequence[int]) -> l
     S = np.array(contexts, dtype=float)[:, None]
     shape = (len(contexts), len(batches))
     # Whole numbers are those of one point; beyond 2**53 float64 no longer holds each of them.
-    point = step_row(case, decode(batches[0], contexts[0]), batches[0], contexts[0])
+    point = step_row(case, case.step(batches[0], contexts[0]), batches[0], contexts[0])
     whole = {k for k, v in point.items() if isinstance(v, int) and not isinstance(v, bool)}
     lists: dict[str, list[Any]] = {}
-    for key, value in step_row(case, decode(B, S), B, S).items():
+    for key, value in step_row(case, case.step(B, S), B, S).items():
         column: list[Any] = np.broadcast_to(np.asarray(value, dtype=object), shape).ravel().tolist()
         if key in whole:
             column = [round(v) for v in column]

@@ -9,7 +9,6 @@ from .hardware import bound_flops
 from .inverse import FAR, MOST, Answer, affine, fits_memory, part, parts_of, range_text
 from .memory import largest
 from .model import chunk_lengths
-from .passes import decode
 from .symbols import BATCH, CONTEXT, PEAK, Expr, Values, number, symbolic_case, sympy
 from .timing import Rates, bandwidth_time, compulsory_bytes, compute_time, flops, shares
 
@@ -22,7 +21,7 @@ def both_times(case: Case, B: int, S: int) -> tuple[float, float]:
     if case.time_model == "bandwidth" and not case.lecture:
         what = "the time model bandwidth counts no compute"
         raise RooflmError(what, "--time-model", "Leave the option out.")
-    pass_ = case.ledger(decode(B, S))
+    pass_ = case.ledger(case.step(B, S))
     if case.lecture:
         peak = bound_flops(case.machine, case.precision.weights.compute)
         moving = bandwidth_time(memory_bytes(case, B, S), case.rates.bytes_per_s)
@@ -127,7 +126,7 @@ def excess(case: Case, B: int, S: int) -> tuple[Branch, Values]:
     """Compute time less memory time in symbols, each operator on the side it has at a point."""
     symbolic = symbolic_case(case)
     letters = symbolic.case
-    pass_ = letters.ledger(decode(BATCH, CONTEXT))
+    pass_ = letters.ledger(letters.step(BATCH, CONTEXT))
     values = symbolic.values | {BATCH: B, CONTEXT: S}
     if case.lecture or case.time_model != "operator":
         moved = compulsory_bytes(pass_)

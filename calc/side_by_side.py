@@ -1,0 +1,83 @@
+"""Attention and a recurrent state in one layer, on the same input (Falcon-H1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from .mixers import Mixer
+from .passes import Operator, Precision, Segment
+from .readings import Q
+from .state import Kept
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """A mixer of two: what either one needs is needed."""
+
+    first: Mixer
+    second: Mixer
+
+    LETTERS: ClassVar[dict[str, str]] = {}
+
+    @property
+    def kind(self) -> str:
+        """Name of the kind."""
+        return f"{self.first.kind}+{self.second.kind}"
+
+    @property
+    def window_tokens(self) -> Q | None:
+        """Most tokens that a sequence keeps [tokens]."""
+        return self.first.window_tokens
+
+    @property
+    def token_elements(self) -> Q:
+        """Elements that a token of a short context adds to the cache [elements]."""
+        return self.first.token_elements + self.second.token_elements
+
+    @property
+    def reference_token_elements(self) -> Q:
+        """Elements of a token in the reference implementation [elements]."""
+        return self.first.reference_token_elements + self.second.reference_token_elements
+
+    @property
+    def growing_elements(self) -> Q:
+        """Elements that a further token adds to the cache [elements]."""
+        return self.first.growing_elements + self.second.growing_elements
+
+    @property
+    def state(self) -> Kept:
+        """What a sequence needs whatever its length."""
+        return _both(self.first.state, self.second.state)
+
+    @property
+    def reference_state(self) -> Kept:
+        """What the reference implementation keeps of it."""
+        return _both(self.first.reference_state, self.second.reference_state)
+
+    def parameters(self, D: Q) -> dict[str, Q]:
+        """Count the parameters of one layer by part."""
+        one, other = self.first.parameters(D), self.second.parameters(D)
+        return {part: one.get(part, 0) + other.get(part, 0) for part in {**one, **other}}
+
+    def cache_elements(self, S: Q) -> Q:
+        """Count the elements that one layer keeps for a sequence of S tokens."""
+        return self.first.cache_elements(S) + self.second.cache_elements(S)
+
+    def operators(
+        self, D: Q, count: Q, segments: Sequence[Segment], precision: Precision
+    ) -> Iterator[Operator]:
+        """List what `count` such layers execute in a pass."""
+        yield from self.first.operators(D, count, segments, precision)
+        yield from self.second.operators(D, count, segments, precision)
+
+    def unusual(self, D: Q, layers: str) -> Iterator[str]:
+        """Say what a formula for a plain Llama would get wrong."""
+        yield f"{layers} have {self.first.kind} attention and {self.second.kind} side by side"
+        yield from self.first.unusual(D, layers)
+        yield from self.second.unusual(D, layers)
+
+
+def _both(one: Kept, other: Kept) -> Kept:
+    return Kept(one.recurrent + other.recurrent, one.columns + other.columns)
