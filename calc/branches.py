@@ -19,11 +19,11 @@ class Branch:
     """Expressions that are not negative where the branch is active."""
 
 
-def active(expression: Expr, values: Mapping[Any, Q]) -> Branch:
+def active(expression: Expr, values: Mapping[Any, Q], keep: Expr | None = None) -> Branch:
     """Let a point choose the argument of every max and min, and the number of every rounding.
 
     What remains is short enough to solve and to differentiate exactly, in the range in which the
-    choices stay the same.
+    choices stay the same. Roundings of the symbol `keep` stay in the formula.
     """
     conditions: list[Expr] = []
 
@@ -37,6 +37,8 @@ def active(expression: Expr, values: Mapping[Any, Q]) -> Branch:
             conditions.extend(sign * (best - a) for a in args if a is not best)
             return best
         if isinstance(node, sympy.floor | sympy.ceiling):
+            if keep is not None and keep in node.free_symbols:
+                return node.func(*args)
             whole = sympy.Integer(round(number(node.func(*args), values)))
             up = isinstance(node, sympy.floor)
             below, above = (whole, whole + 1) if up else (whole - 1, whole)
@@ -76,6 +78,10 @@ def valid_range(branch: Branch, x: Expr, values: Mapping[Any, Q]) -> tuple[float
     return low, high
 
 
+def _itself(inner: Expr) -> Expr:
+    return inner
+
+
 FARTHEST = 1e13
 """Where a search for the end of a branch stops: no batch or context goes so far."""
 
@@ -99,12 +105,18 @@ def _sign_changes(expression: Expr, x: Expr, values: Mapping[Any, Q]) -> Iterato
             yield far
 
 
-def elasticities(expression: Expr, values: Mapping[Any, Q]) -> dict[str, float]:
+def elasticities(
+    expression: Expr, values: Mapping[Any, Q], smooth: bool = False
+) -> dict[str, float]:
     """Per cent that a quantity changes for one per cent of each symbol, on the active branch.
+
+    smooth: take what is rounded down for a steady growth, as of entries that hold several tokens.
 
     Defined where no two arguments of a max are equal; at such a ridge the elasticity jumps and
     the arm that is listed first is taken. Symbols that do not matter are left out.
     """
+    if smooth:
+        expression = expression.replace(sympy.floor, _itself)
     formula = active(expression, values).formula
     whole = number(formula, values)
     found: dict[str, float] = {}

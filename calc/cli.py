@@ -20,6 +20,8 @@ from .options import (
     Chunk,
     Context,
     Debug,
+    DenoiseBlock,
+    DenoiseSteps,
     Format,
     HardwareFile,
     ManyModels,
@@ -43,7 +45,9 @@ from .options import (
     RoutingName,
     Sensitivity,
     Set,
+    State,
     TimeModelName,
+    TokensPerStep,
     Weights,
     Word,
 )
@@ -134,6 +138,8 @@ class Counting:
     reserve: str = "0"
     capacity: str | None = None
     routing: str | None = None
+    state: str | None = None
+    tokens_per_step: str | None = None
 
 
 def _case(model: Any, machine: Any, typed: Counting) -> Case:
@@ -155,7 +161,17 @@ def _case(model: Any, machine: Any, typed: Counting) -> Case:
         time_model=time_model,
         reserve_bytes=parse_size(typed.reserve, "--reserve"),
         capacity_bytes=None if capacity is None else parse_size(capacity, "--capacity", least=1),
+        step_tokens=_step_tokens(model, typed.tokens_per_step),
     )
+
+
+def _step_tokens(model: Any, text: str | None) -> float:
+    if text is None:
+        return 1
+    if not model.denoises:
+        what = f"{model.name} decodes a token a step"
+        raise RooflmError(what, "--tokens-per-step", "Leave the option out.")
+    return parse_rate(text, "--tokens-per-step")
 
 
 def _precision(typed: Counting, machine: Any = None) -> Any:
@@ -165,7 +181,12 @@ def _precision(typed: Counting, machine: Any = None) -> Any:
     natural = natural_format(machine) if machine is not None else "bf16"
     chosen = _given(typed.weights, natural)
     cache = _given(typed.kv, chosen)
-    formats = find_format(chosen, "--weights"), find_format(cache, "--kv")
+    state = _given(typed.state, "fp32")
+    formats = (
+        find_format(chosen, "--weights"),
+        find_format(cache, "--kv"),
+        find_format(state, "--state"),
+    )
     return Precision(*formats, routing=_routing(typed.routing))
 
 
@@ -313,7 +334,7 @@ def _checked(found: tuple[list[str], list[str]]) -> int:
 @app.command()
 def show(
     model: ModelName, set: Set = [], weights: Weights = None, kv: Cache = None,
-    accounting: AccountingName = "full", provenance: Provenance = False,
+    state: State = None, accounting: AccountingName = "full", provenance: Provenance = False,
     models: ModelsFile = None, format: Format = None, output: Output = None,
     quiet: Quiet = False, debug: Debug = False,
 ) -> None:  # fmt: skip
@@ -328,7 +349,7 @@ def show(
 
     _choice(accounting, ("full", "lecture"), "--accounting")
     found = find_model(model, parse_changes(set), models)
-    precision = _precision(Counting(weights, kv))
+    precision = _precision(Counting(weights, kv, state=state))
     answer = answer_show(found, precision, norms=accounting == "full")
     _emit(answer, show_page(answer, provenance), _printing(format, output, quiet))
 
@@ -336,10 +357,10 @@ def show(
 @app.command()
 def fit(
     model: ModelName, on: On, batch: Batch = None, context: Context = None, set: Set = [],
-    weights: Weights = None, kv: Cache = None, accounting: AccountingName = "full",
-    reserve: Reserve = "0", capacity: Capacity = None, models: ModelsFile = None,
-    hardware: HardwareFile = None, format: Format = None, output: Output = None,
-    quiet: Quiet = False,
+    weights: Weights = None, kv: Cache = None, state: State = None,
+    accounting: AccountingName = "full", reserve: Reserve = "0", capacity: Capacity = None,
+    models: ModelsFile = None, hardware: HardwareFile = None, format: Format = None,
+    output: Output = None, quiet: Quiet = False,
     debug: Debug = False,
 ) -> int:  # fmt: skip
     """Tell whether a model fits, what fills the memory, and the cheapest ways to make it fit.
@@ -353,7 +374,7 @@ def fit(
     from .pages import fit_page
 
     how = _printing(format, output, quiet)
-    typed = Counting(weights, kv, accounting, None, reserve, capacity)
+    typed = Counting(weights, kv, accounting, None, reserve, capacity, state=state)
     case = _found(model, on, set, models, hardware, typed)
     batches = parse_counts(_given(batch, "1"), "--batch")
     contexts = parse_counts(_given(context, "1024"), "--context")
@@ -374,7 +395,9 @@ def sweep(
     model: ModelName, on: On, batch: Batch = None, context: MixedContext = None,
     phase: Phase = None, prompt: Prompt = None, output_tokens: OutputTokens = None,
     prefix: Prefix = None, chunk: Chunk = None, block: Block = None, set: Set = [],
-    weights: Weights = None, routing: RoutingName = None, kv: Cache = None,
+    weights: Weights = None, routing: RoutingName = None, kv: Cache = None, state: State = None,
+    tokens_per_step: TokensPerStep = None, denoise_block: DenoiseBlock = None,
+    denoise_steps: DenoiseSteps = None,
     accounting: AccountingName = "full", time_model: TimeModelName = None, reserve: Reserve = "0",
     capacity: Capacity = None, models: ModelsFile = None, hardware: HardwareFile = None,
     plot: Plot = None, format: Format = None, output: Output = None, quiet: Quiet = False,
@@ -393,10 +416,14 @@ def sweep(
     from .sweep import sweep as answer_sweep
 
     how = _printing(format, output, quiet)
-    typed = Counting(weights, kv, accounting, time_model, reserve, capacity, routing)
+    typed = Counting(
+        weights, kv, accounting, time_model, reserve, capacity, routing, state, tokens_per_step
+    )
     case = _found(model, on, set, models, hardware, typed)
     works = _works(phase, prompt, output_tokens, prefix, chunk, block, context)
-    if works is not None:
+    if case.model.denoises or denoise_block is not None or denoise_steps is not None:
+        answer = _denoised(case, batch, context, works, denoise_block, denoise_steps)
+    elif works is not None:
         from .requests import sweep_requests
 
         answer = sweep_requests(case, parse_counts(_given(batch, "1"), "--batch"), works)
@@ -415,6 +442,36 @@ def sweep(
     _emit(answer, sweep_page(answer), how)
 
 
+def _denoised(
+    case: Case, batch: str | None, context: str | None, works: list[Work] | None,
+    block: str | None, steps: str | None,
+) -> dict[str, Any]:  # fmt: skip
+    """Answer a sweep of a diffusion model, or of block diffusion with any model of attention."""
+    from .diffusion import sweep_diffusion, sweep_requests
+
+    batches = parse_counts(_given(batch, "1"), "--batch")
+    passes = None if steps is None else parse_count(steps, "--denoise-steps")
+    if block is None and not case.model.denoises:
+        what = f"{case.model.name} decodes: it has denoising steps in blocks only"
+        raise RooflmError(what, "--denoise-steps", "Say --denoise-block 32 as well.")
+    if works is not None:
+        if block is not None:
+            raise RooflmError("block diffusion is swept by context", "--phase", "Leave it out.")
+        return sweep_requests(case, batches, works, passes)
+    if block is not None and case.model.denoises:
+        what = f"{case.model.name} computes whole sequences, without a cache for blocks"
+        raise RooflmError(what, "--denoise-block", "Say it of a model that has a cache.")
+    if block is None and passes is not None:
+        fix = "Add --phase request, or say --tokens-per-step."
+        raise RooflmError("a single step has no number of steps", "--denoise-steps", fix)
+    if block is not None and passes is None:
+        what = "how many passes a block takes is needed"
+        raise RooflmError(what, "--denoise-steps", "Say --denoise-steps 8.")
+    contexts = parse_counts(_given(context, "1024"), "--context")
+    size = None if block is None else parse_count(block, "--denoise-block")
+    return sweep_diffusion(case, batches, contexts, size, passes or 1)
+
+
 @app.command()
 def compare(
     model: ManyModels, on: ManyOn = [], batch: Batch = None, context: Context = None,
@@ -422,7 +479,8 @@ def compare(
     prefix: Prefix = None,
     chunk: Chunk = None, block: Block = None, set: Set = [], weights: Weights = None,
     routing: RoutingName = None,
-    kv: Cache = None, accounting: AccountingName = "full", time_model: TimeModelName = None,
+    kv: Cache = None, state: State = None, accounting: AccountingName = "full",
+    time_model: TimeModelName = None,
     reserve: Reserve = "0", models: ModelsFile = None, hardware: HardwareFile = None,
     format: Format = None, output: Output = None, quiet: Quiet = False, debug: Debug = False,
 ) -> None:  # fmt: skip
@@ -434,7 +492,7 @@ def compare(
     from .pages import compare_page
 
     how = _printing(format, output, quiet)
-    typed = Counting(weights, kv, accounting, time_model, reserve, None, routing)
+    typed = Counting(weights, kv, accounting, time_model, reserve, None, routing, state)
     works = _works(phase, prompt, output_tokens, prefix, chunk, block, context)
     cases = _crossed(model, on, set, models, hardware, typed)
     answer = answer_compare(cases, _places(batch, context, works))
@@ -479,7 +537,7 @@ def _places(batch: str | None, context: str | None, works: Sequence[Work] | None
 @app.command()
 def roofline(
     model: ModelName, on: On, batch: OneBatch = "1", context: OneContext = "1024", set: Set = [],
-    weights: Weights = None, routing: RoutingName = None, kv: Cache = None,
+    weights: Weights = None, routing: RoutingName = None, kv: Cache = None, state: State = None,
     models: ModelsFile = None,
     hardware: HardwareFile = None,
     format: Format = None, output: Output = None, quiet: Quiet = False, debug: Debug = False,
@@ -491,7 +549,8 @@ def roofline(
     from .pages import roofline_page
     from .roofline import roofline as answer_roofline
 
-    case = _found(model, on, set, models, hardware, Counting(weights, kv, routing=routing))
+    typed = Counting(weights, kv, routing=routing, state=state)
+    case = _found(model, on, set, models, hardware, typed)
     answer = answer_roofline(case, parse_count(batch, "--batch"), parse_count(context, "--context"))
     _emit(answer, roofline_page(answer), _printing(format, output, quiet))
 
@@ -503,7 +562,8 @@ def explain(
     phase: Phase = None, prompt: Prompt = None, output_tokens: OutputTokens = None,
     prefix: Prefix = None,
     chunk: Chunk = None, block: Block = None, set: Set = [], weights: Weights = None,
-    kv: Cache = None, accounting: AccountingName = "full", time_model: TimeModelName = None,
+    kv: Cache = None, state: State = None, tokens_per_step: TokensPerStep = None,
+    accounting: AccountingName = "full", time_model: TimeModelName = None,
     reserve: Reserve = "0", capacity: Capacity = None, sensitivity: Sensitivity = False,
     models: ModelsFile = None, hardware: HardwareFile = None, format: Format = None,
     output: Output = None,
@@ -520,7 +580,9 @@ def explain(
     from .pages import explain_page
 
     how = _printing(format, output, quiet, more=("latex",))
-    typed = Counting(weights, kv, accounting, time_model, reserve, capacity)
+    typed = Counting(
+        weights, kv, accounting, time_model, reserve, capacity, None, state, tokens_per_step
+    )
     case = _found(model, on, set, models, hardware, typed)
     works = _works(phase, prompt, output_tokens, prefix, chunk, block, context)
     if works is not None and len(works) > 1:
@@ -560,8 +622,8 @@ def solve(
     when: Annotated[
         str | None, typer.Option(metavar="STATE", help="compute-bound or cache-equals-weights.")
     ] = None,
-    set: Set = [], weights: Weights = None, kv: Cache = None,
-    accounting: AccountingName = "full",
+    set: Set = [], weights: Weights = None, kv: Cache = None, state: State = None,
+    tokens_per_step: TokensPerStep = None, accounting: AccountingName = "full",
     time_model: TimeModelName = None, reserve: Reserve = "0", capacity: Capacity = None,
     sensitivity: Sensitivity = False, models: ModelsFile = None, hardware: HardwareFile = None,
     format: Format = None, output: Output = None, quiet: Quiet = False, debug: Debug = False,
@@ -582,16 +644,18 @@ def solve(
     how = _printing(format, output, quiet)
     asked: Any = unknown
     _choice(asked, UNKNOWNS, "UNKNOWN")
-    state: Any = when
-    if state is not None:
-        _choice(state, WHENS, "--when")
+    known: Any = when
+    if known is not None:
+        _choice(known, WHENS, "--when")
     target = Target(
         latency_s=None if latency is None else parse_time(latency, "--latency"),
         tokens_per_s=None if throughput is None else parse_rate(throughput, "--throughput"),
         share=None if share is None else parse_share(share, "--share"),
-        when=state,
+        when=known,
     )
-    typed = Counting(weights, kv, accounting, time_model, reserve, capacity)
+    typed = Counting(
+        weights, kv, accounting, time_model, reserve, capacity, None, state, tokens_per_step
+    )
     case = _found(model, on, set, models, hardware, typed)
     B, S = parse_count(batch, "--batch"), parse_count(context, "--context")
     answer = answer_solve(case, asked, B, S, target)

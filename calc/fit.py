@@ -38,7 +38,7 @@ def fit(case: Case, batches: Sequence[int], contexts: Sequence[int]) -> dict[str
         "capacity_driver_bytes": case.machine.driver_bytes,
     }
     said = assumptions(case, contexts=contexts, timed=False)
-    if not case.lecture:
+    if not case.lecture and not case.model.denoises:
         longest = max(contexts)
         whole = activations_bytes(ledger(case.model, prefill(1, longest), case.precision))
         answer["prefill_activations_bytes"] = whole
@@ -46,16 +46,17 @@ def fit(case: Case, batches: Sequence[int], contexts: Sequence[int]) -> dict[str
             f"activations are those of a decode step; one prompt of {longest:,} tokens in a "
             f"single pass would hold {whole / 1e9:.3g} GB of them instead"
         )
-    said.append(_reserved_sentence(rows[-1]["reserved_kv_cache_bytes"]))
+    if not case.model.denoises:
+        said.append(_reserved_sentence(rows[-1]["reserved_kv_cache_bytes"]))
     if len(rows) == 1:
         answer |= rows[0]
     else:
         answer |= {"capacity_bytes": limit, "fits": all(r["fits"] for r in rows)}
     if case.model.reference_kv_elements is not None:
-        elements = case.model.reference_kv_elements
+        each = case.precision.cache.bytes * case.model.reference_kv_elements
         said.append(
-            f"the reference implementation caches every query head: "
-            f"{case.precision.cache.bytes * elements:,} bytes a token, more than is needed"
+            f"the reference implementation allocates {each:,.0f} bytes a token, which is not what "
+            "is needed"
         )
     return answer | {"rows": rows, "assumptions": said}
 

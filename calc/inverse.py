@@ -81,7 +81,8 @@ def parts_of(
     closed: the formula in terms of the two names where the branch is affine in x; otherwise: what
     stands in its place, in terms of "whole", which then is the branch itself.
     """
-    split = affine(branch.formula, x)
+    steps = any(x in node.free_symbols for node in branch.formula.atoms(sympy.floor))
+    split = None if steps else affine(branch.formula, x)
     if split is None:
         defined = (part("whole", branch.formula, values),)
     else:
@@ -89,7 +90,8 @@ def parts_of(
     return {
         "formula": otherwise if split is None else closed,
         "definitions": defined,
-        "valid_for": range_text(branch, x, values, whole=x in (BATCH, CONTEXT)),
+        # Conditions that go in steps have no interval of their own.
+        "valid_for": "" if steps else range_text(branch, x, values, whole=x in (BATCH, CONTEXT)),
     }
 
 

@@ -175,6 +175,16 @@ def chunk_lengths(model: Model) -> set[Q]:
     return {m.chunk for m in mixers if isinstance(m, Attention) and m.chunk is not None}
 
 
+def entry_lengths(model: Model) -> set[Q]:
+    """List the numbers of tokens that a compressed entry stands for, where layers have such."""
+    if not any(g.mixer.kind in ("csa", "hca") for g in model.groups):
+        return set()
+    from .compressed import Compressed
+
+    mixers = [g.mixer for g in model.groups]
+    return {m.m for m in mixers if isinstance(m, Compressed) and not is_zero(m.m)}
+
+
 def idle_parameters(model: Model) -> Q:
     """Count the parameters of the experts that a token does not choose [parameters]."""
     return total(

@@ -114,6 +114,28 @@ Cache = Annotated[
     str | None,
     typer.Option("--kv", metavar="FORMAT", help="Number format of the cache; as the weights."),
 ]
+State = Annotated[
+    str | None,
+    typer.Option(
+        "--state", metavar="FORMAT", help="Number format of recurrent states.  [default: fp32]"
+    ),
+]
+TokensPerStep = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NUMBER", help="Tokens that a step of a diffusion model yields.  [default: 1]"
+    ),
+]
+DenoiseBlock = Annotated[
+    str | None,
+    typer.Option(metavar="COUNT", help="Block diffusion: tokens of a block, with a cache."),
+]
+DenoiseSteps = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COUNT", help="Denoising passes of a block, or of a diffusion model's request."
+    ),
+]
 Set = Annotated[
     list[str],
     typer.Option("--set", metavar="KEY=VALUE", help="Change a dimension or trait: K=8, tied=true."),

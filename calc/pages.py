@@ -54,37 +54,54 @@ def show_page(answer: Answer, provenance: bool = False) -> Page:
     parts = [(k, f"{v:,}") for k, v in answer["parameters"].items()]
     sizes = [(k, f"{v:,}", show_gb(v)) for k, v in answer["weights_bytes_by_format"].items()]
     cache = answer["cache"]
+    states = any(g["state_elements_per_sequence"] for g in cache["layers"])
     layers = [
-        (g["kind"], str(g["count"]), _count(g["window_tokens"]), f"{g['elements_per_token']:,}")
+        (g["kind"], str(g["count"]), _count(g["window_tokens"]), f"{g['elements_per_token']:,}",
+         *([f"{g['state_elements_per_sequence']:,}"] if states else []))
         for g in cache["layers"]
-    ]
+    ]  # fmt: skip
+    columns = ["cache", "layers", "tokens kept at most", "elements per token and layer"]
+    columns += ["state elements per layer"] if states else []
     tables = [
         Table(("parameters", "number"), parts, f"{answer['model']}: {dims}"),
         Table(("weights", "bytes", "GB"), sizes),
-        Table(("cache", "layers", "tokens kept at most", "elements per token and layer"), layers),
     ]
+    if layers:
+        tables.append(Table(columns, layers))
     if provenance:
         told = answer["provenance"] or [{"field": "all", "value": "", "origin": answer["source"]}]
         origins = [(p["field"], p["value"], p["origin"]) for p in told]
         tables.append(Table(("field", "value", "origin"), origins, words=("origin",)))
-    per_token = f"cache: {cache['bytes_per_token']:,} bytes for the first token of a sequence"
+    if cache["bytes_per_token"] is None:
+        per_token = "cache: none"
+    else:
+        per_token = f"cache: {cache['bytes_per_token']:,} bytes a token in a short context"
+    if cache["state_bytes_per_sequence"]:
+        per_token += f", and a state of {cache['state_bytes_per_sequence']:,} bytes"
     source = f"source: {answer['source']}"
     notes = [per_token, *answer["unusual"], *answer["assumptions"], source]
     if answer["file_bytes"] is not None:
         notes.insert(0, f"the weights of the file take {answer['file_bytes']:,} bytes")
     reference = cache["reference"]
     if reference is not None:
-        notes.insert(1, f"the reference allocates {reference['bytes_per_token']:,} bytes per token")
+        state = reference["state_bytes_per_sequence"]
+        also = f" and a state of {state:,} bytes" if state else ""
+        each = f"{reference['bytes_per_token']:,} bytes per token{also}"
+        notes.insert(1, f"the reference allocates {each}")
     return Page(tables, notes)
 
 
 def fit_page(answer: Answer) -> Page:
     """Lay out what fills the memory."""
-    heads = ("batch", "context", "weights [GB]", "cache [GB]", "activations [GB]", "reserve [GB]",
-             "memory [GB]", "margin [GB]", "fits", "sequences that fit")  # fmt: skip
+    state = ["state [GB]"] if "state_bytes" in answer["rows"][0]["memory"] else []
+    heads = ["batch", "context", "weights [GB]", "cache [GB]", *state, "activations [GB]",
+             "reserve [GB]",
+             "memory [GB]", "margin [GB]", "fits", "sequences that fit"]  # fmt: skip
     rows = [
         (f"{r['batch']:,}", f"{r['context_tokens']:,}", show_gb(r["memory"]["weights_bytes"]),
-         show_gb(r["memory"]["kv_cache_bytes"]), _gb(r["memory"].get("activations_bytes")),
+         show_gb(r["memory"]["kv_cache_bytes"]),
+         *([show_gb(r["memory"]["state_bytes"])] if state else []),
+         _gb(r["memory"].get("activations_bytes")),
          _gb(r["memory"].get("reserve_bytes")), show_gb(r["memory_bytes"]),
          show_gb(r["margin_bytes"]), _yes(r["fits"]), f"{r['max_sequences']:,}")
         for r in answer["rows"]
@@ -96,12 +113,16 @@ def fit_page(answer: Answer) -> Page:
 def sweep_page(answer: Answer) -> Page:
     """Lay out a sweep of decode steps, prefills or requests."""
     rows = answer["rows"]
-    heads = ["batch", "context", "weights [GB]", "cache [GB]", "memory [GB]", "fits",
-             *_time_heads(answer["phase"]), "tokens/s", "FLOP/B", "regime"]  # fmt: skip
+    state = ["state [GB]"] if "state_bytes" in rows[0] else []
+    beside = ["speed-up", "even batch"] if "speedup" in rows[0] else []
+    heads = ["batch", "context", "weights [GB]", "cache [GB]", *state, "memory [GB]", "fits",
+             *_time_heads(answer["phase"]), "tokens/s", *beside, "FLOP/B", "regime"]  # fmt: skip
     cells = [
         (_number(r["batch"]), _number(r["context_tokens"]), show_gb(r["weights_bytes"]),
-         show_gb(r["kv_cache_bytes"]), show_gb(r["memory_bytes"]), _yes(r["fits"]),
+         show_gb(r["kv_cache_bytes"]), *([show_gb(r["state_bytes"])] if state else []),
+         show_gb(r["memory_bytes"]), _yes(r["fits"]),
          *_times(r, answer["phase"]), _cell(r["tokens_per_s"], 1),
+         *([_cell(r["speedup"], 1), _even(r["even_batch"])] if beside else []),
          _cell(r["intensity_flops_per_byte"], 1), r["regime"])
         for r in rows
     ]  # fmt: skip
@@ -110,12 +131,16 @@ def sweep_page(answer: Answer) -> Page:
     if "mixed_context_tokens" in answer:
         notes.insert(0, f"mixed contexts, the mean is shown: {len(answer['mixed_context_tokens'])} "
                         "lengths share the batch equally")  # fmt: skip
-    if answer["phase"] != "decode" and rows[0]["passes"] > 1:
+    if answer["phase"] in ("prefill", "request") and rows[0]["passes"] > 1:
         r = rows[0]
         notes.insert(0, f"{r['passes']} passes of the first row's prefill read "
                         f"{show_gb(r['weight_read_bytes'])} GB of weights and "
                         f"{show_gb(r['cache_read_bytes'])} GB of cache")  # fmt: skip
     return Page([Table(heads, cells, title, keys=2)], notes)
+
+
+def _even(batch: int | None) -> str:
+    return "-" if batch is None else f"{batch:,}"
 
 
 def compare_page(answer: Answer) -> Page:
@@ -139,12 +164,12 @@ def roofline_page(answer: Answer) -> Page:
     heads = ("operator", "runs", "GFLOP", "GB", "FLOP/B", "bound [ms]", "regime")
     size = f"{answer['batch']:,}"
     length = f"{answer['context_tokens']:,}"
-    decode = f"{_title(answer)}, decode, batch {size}, context {length}"
+    step = f"{_title(answer)}, a step, batch {size}, context {length}"
     prefill = f"prefill of {size} prompts of {length} tokens"
-    tables = [
-        Table(heads, [_operator(r) for r in answer["operators"]], decode),
-        Table(heads, [_operator(r) for r in answer["prefill_operators"]], prefill),
-    ]
+    tables = [Table(heads, [_operator(r) for r in answer["operators"]], step)]
+    if "prefill_operators" in answer:
+        rows = [_operator(r) for r in answer["prefill_operators"]]
+        tables.append(Table(heads, rows, prefill))
     ridge = f"ridge: {show_number(answer['ridge_flops_per_byte'])} FLOP/B"
     bytes_ = ("GB and FLOP/B count unfused activations; bound and regime count what no fusion "
               "avoids, so that the bounds add up to the step")  # fmt: skip
@@ -211,13 +236,15 @@ def _title(answer: Answer) -> str:
 def _time_heads(phase: str) -> list[str]:
     return {
         "decode": ["step [ms]"],
+        "denoise": ["step [ms]"],
+        "denoise-block": ["block [ms]"],
         "prefill": ["TTFT [ms]"],
         "request": ["TTFT [ms]", "ITL [ms]", "E2E [s]"],
     }[phase]
 
 
 def _times(row: dict[str, Any], phase: str) -> list[str]:
-    keys = {"decode": ["time_s"], "prefill": ["ttft_s"], "request": ["ttft_s", "itl_s"]}[phase]
+    keys = {"prefill": ["ttft_s"], "request": ["ttft_s", "itl_s"]}.get(phase, ["time_s"])
     cells = [_cell(row[k], 1e-3) for k in keys]
     return [*cells, _cell(row["e2e_s"], 1)] if phase == "request" else cells
 

@@ -25,7 +25,7 @@ from .inverse import (
     time_expression,
 )
 from .memory import largest, weights_bytes
-from .model import cache_elements, chunk_lengths
+from .model import cache_elements, chunk_lengths, entry_lengths
 from .readings import Q
 from .sweep import assumptions
 from .symbols import BATCH, BETA, CAPACITY, CONTEXT, PEAK, letter, number, symbolic_case
@@ -158,7 +158,7 @@ def _largest(
         return Answer(None, unit, none)
     here = at(value)
     values |= {BATCH: here[0], CONTEXT: here[1], letter("τ"): latency or 1.0}
-    branch = active(expression, values)
+    branch = active(expression, values, keep=_kept(case, x))
     each = f"{each}_{unit[:-1]}"
     reason = f"largest {unknown} within the {name}"
     more: list[tuple[str, Any]] = []
@@ -182,6 +182,11 @@ def _largest(
             otherwise=f"largest {x.name} with whole <= {bound.name}",
         ),
     )  # fmt: skip
+
+
+def _kept(case: Case, x: Any) -> Any:
+    """Tell the symbol whose roundings stay: the context, where entries stand for several tokens."""
+    return x if x == CONTEXT and entry_lengths(case.model) else None
 
 
 def _longest(case: Case, holds: Callable[[int], bool]) -> int:
@@ -268,7 +273,7 @@ def _rate(case: Case, unknown: Unknown, batch: int, context: int, latency: float
 
 def throughput_limit(case: Case, context: int) -> float:
     """Tokens per second that a batch without end tends to, memory permitting."""
-    return FAR / (step_s(case, FAR, context) - _fixed_seconds(case, context))
+    return case.step_tokens * FAR / (step_s(case, FAR, context) - _fixed_seconds(case, context))
 
 
 def _fixed_seconds(case: Case, context: int) -> float:
@@ -283,7 +288,7 @@ def _throughput_limit(case: Case, context: int) -> Answer:
     values |= {BATCH: FAR, CONTEXT: context}
     branch = active(expression, values)
     fixed, slope = limits_of(branch.formula, BATCH)
-    limit = 1 / number(slope, values)
+    limit = case.step_tokens / number(slope, values)
     more: list[tuple[str, Any]] = []
     if case.lecture or case.time_model == "bandwidth":
         half = number(fixed, values) / number(slope, values)
@@ -292,14 +297,14 @@ def _throughput_limit(case: Case, context: int) -> Answer:
     if fits:
         more += [
             ("max_sequences", fits),
-            ("fitting_tokens_per_s", fits / step_s(case, fits, context)),
+            ("fitting_tokens_per_s", case.step_tokens * fits / step_s(case, fits, context)),
         ]
     return Answer(
         limit,
         "tokens/s",
         "limit of a batch without end: the time that each further sequence adds"
         + (f"; {fits:,} sequences fit" if fits else ""),
-        formula="limit = 1/s_per_sequence",
+        formula=f"limit = {case.step_tokens:g}/s_per_sequence",
         definitions=(part("s_per_sequence", slope, values),),
         valid_for=range_text(branch, BATCH, values, whole=True),
         more=tuple(more),
@@ -320,7 +325,8 @@ def _batch_for_throughput(case: Case, context: int, target: Target) -> Answer:
     assert wanted is not None
     if wanted >= limit:
         return Answer(None, "sequences", f"none: the limit is {limit:,.6g} tokens/s")
-    value = 1 + largest(lambda B: B / step_s(case, B, context) < wanted, MOST)
+    each = case.step_tokens
+    value = 1 + largest(lambda B: each * B / step_s(case, B, context) < wanted, MOST)
     expression, values = time_expression(case)
     values |= {BATCH: value, CONTEXT: context, letter("R"): wanted}
     branch = active(expression, values)
@@ -337,8 +343,8 @@ def _batch_for_throughput(case: Case, context: int, target: Target) -> Answer:
         more=(("limit_tokens_per_s", limit), ("fits", fits)),
         **parts_of(
             branch, BATCH, values, ("fixed_s", "s_per_sequence"),
-            closed="B = ceil(R*fixed_s/(1 - R*s_per_sequence))",
-            otherwise="smallest B with B/whole >= R",
+            closed=f"B = ceil(R*fixed_s/({each:g} - R*s_per_sequence))",
+            otherwise=f"smallest B with {'' if each == 1 else f'{each:g}*'}B/whole >= R",
         ),
     )  # fmt: skip
 
@@ -360,7 +366,15 @@ def _cache_equals_weights(case: Case, unknown: Unknown, batch: int, context: int
         return Answer(None, unit, f"none: the cache does not grow to the weights with {x.name}")
     symbolic = symbolic_case(case)
     values = symbolic.values | {BATCH: batch, CONTEXT: context, x: whole}
-    branch = active(excess(symbolic.case, BATCH, CONTEXT), values)
+    branch = active(excess(symbolic.case, BATCH, CONTEXT), values, keep=_kept(case, x))
+    if _kept(case, x) is not None:
+        return Answer(
+            whole,
+            unit,
+            "shortest context at which the cache takes as much memory as the weights",
+            formula="smallest S with whole >= 0",
+            definitions=(part("whole", branch.formula, values),),
+        )
     split = affine(branch.formula, x)
     assert split is not None
     fixed, slope = split
@@ -381,7 +395,8 @@ def sensitivity(case: Case, batch: int, context: int) -> dict[str, dict[str, flo
     """Per cent that time and throughput change for one per cent of each symbol."""
     expression, values = time_expression(case)
     values |= {BATCH: batch, CONTEXT: context}
+    smooth = bool(entry_lengths(case.model))
     return {
-        "time_s": elasticities(expression, values),
-        "tokens_per_s": elasticities(BATCH / expression, values),
+        "time_s": elasticities(expression, values, smooth),
+        "tokens_per_s": elasticities(BATCH * case.step_tokens / expression, values, smooth),
     }

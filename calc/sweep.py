@@ -7,10 +7,9 @@ from typing import Any
 
 from .case import Case, figures, limits, regime
 from .errors import RooflmError
-from .mla import MLA
-from .model import has_experts, total_parameters, untouched_parameters
+from .model import has_experts, sequence_state_bytes, total_parameters, untouched_parameters
 from .passes import Routing, Segment
-from .readings import Q
+from .readings import Q, is_zero
 from .units import show_gb, show_number
 
 MOST_ROWS = 10**6
@@ -123,6 +122,8 @@ PHASES = {
     "writes one",
     "prefill": "prefill: prompts are computed together, attention with the exact causal half, "
     "logits for the last position only; it yields the first token",
+    "denoise": "denoise: a pass computes all S positions both ways, with logits for each, and "
+    "keeps nothing",
     "request": "request: a prefill, which yields the first token, then one decode step for each "
     "further token at its own context; all sequences start together, no queue",
 }
@@ -142,7 +143,7 @@ ROUTING_SAYS = (
 )
 
 
-def _latent_sentence(mixer: MLA, phase: str, contexts: Sequence[int]) -> str:
+def _latent_sentence(mixer: Any, phase: str, contexts: Sequence[int]) -> str:
     """Name the form that is taken for the shortest and the longest context."""
     ends = sorted({min(contexts, default=1), max(contexts, default=1)})
     if phase == "decode":
@@ -168,7 +169,14 @@ def assumptions(
     """
     machine, formats = case.machine, case.precision
     bandwidth = f"{show_number(machine.bandwidth_bytes_per_s / 1e12)} TB/s"
+    if case.model.denoises and phase == "decode":
+        phase = "denoise"
     said = [f"{PHASES[phase]}; weights {formats.weights.name}, cache {formats.cache.name}"]
+    if not is_zero(sequence_state_bytes(case.model, formats)):
+        said.append(
+            f"state: recurrent part {formats.state.name}, columns of convolutions "
+            f"{formats.cache.name}; read and written by each pass, apart from the cache"
+        )
     if case.lecture:
         said.append(
             "lecture accounting: parameters without norms, every parameter read each step, no "
@@ -183,7 +191,7 @@ def assumptions(
             kind = "measured, above the datasheet" if above else "dense"
             speed = f"{bandwidth} and {show_number(peak / 1e12)} TFLOP/s {compute} ({kind})"
         said.append(f"time model {case.time_model} at {speed}: {TIME_MODEL_SAYS[case.time_model]}")
-    latents = [g.mixer for g in case.model.groups if isinstance(g.mixer, MLA)]
+    latents = [g.mixer for g in case.model.groups if g.mixer.kind.startswith("mla")]
     if latents and not case.lecture:
         said.append(_latent_sentence(latents[0], phase, contexts))
     if has_experts(case.model) and not case.lecture:

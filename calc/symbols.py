@@ -37,12 +37,13 @@ def count(name: str) -> Expr:
 
 
 BETA, PEAK, CAPACITY, RESERVE = map(letter, ("β", "C", "M", "R"))
-B_W, B_KV = map(letter, ("b_w", "b_kv"))
+B_W, B_KV, B_S = map(letter, ("b_w", "b_kv", "b_s"))
 BATCH, CONTEXT = count("B"), count("S")
 
 UNITS = {
-    "β": "B/s", "C": "FLOP/s", "M": "B", "R": "B", "b_w": "B", "b_kv": "B", "S": "tokens",
-    "P": "tokens", "T": "tokens", "T_c": "tokens", "h": "tokens", "G": "tokens", "W": "tokens",
+    "β": "B/s", "C": "FLOP/s", "M": "B", "R": "B", "b_w": "B", "b_kv": "B", "b_s": "B",
+    "S": "tokens", "P": "tokens", "T": "tokens", "T_c": "tokens", "h": "tokens", "G": "tokens",
+    "W": "tokens",
 }  # fmt: skip
 """Units of the letters that have one; dimensions are pure numbers."""
 
@@ -74,6 +75,7 @@ def symbolic_case(case: Case) -> Symbolic:
         BETA: case.machine.bandwidth_bytes_per_s,
         B_W: formats.weights.bytes,
         B_KV: formats.cache.bytes,
+        B_S: formats.state.bytes,
     }
     peak = case.rates.flops_per_s if _has_rate(case) else None
     if peak is not None:
@@ -85,6 +87,7 @@ def symbolic_case(case: Case) -> Symbolic:
     precision = Precision(
         weights=Format(formats.weights.name, B_W, formats.weights.compute),
         cache=Format(formats.cache.name, B_KV, formats.cache.compute),
+        state=Format(formats.state.name, B_S, formats.state.compute),
     )
     letters = replace(
         case,

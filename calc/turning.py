@@ -8,7 +8,7 @@ from .errors import RooflmError
 from .hardware import bound_flops
 from .inverse import FAR, MOST, Answer, affine, fits_memory, part, parts_of, range_text
 from .memory import largest
-from .model import chunk_lengths
+from .model import chunk_lengths, entry_lengths
 from .symbols import BATCH, CONTEXT, PEAK, Expr, Values, number, symbolic_case, sympy
 from .timing import Rates, bandwidth_time, compulsory_bytes, compute_time, flops, shares
 
@@ -79,6 +79,9 @@ def longest_compute_bound(case: Case, batch: int) -> Answer:
     """
     if chunk_lengths(case.model):
         what = "layers that see chunks are compute-bound at some contexts of each chunk"
+        raise RooflmError(what, "--when compute-bound", "Sweep --context instead.")
+    if entry_lengths(case.model):
+        what = "compressed entries come in steps, and each may turn the regime back"
         raise RooflmError(what, "--when compute-bound", "Sweep --context instead.")
     near, far = (is_compute_bound(case, batch, S) for S in (1, MOST))
     if near == far:
