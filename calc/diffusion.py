@@ -209,8 +209,9 @@ def sweep_diffusion(
         answer["phase"] = "denoise-block"
         answer["assumptions"][0] = (
             f"denoise: a block of {block:,} tokens takes {steps:,} passes over the cache of what "
-            "is before it, both ways within the block, and one more that writes its keys and values; "
-            f"time_s is that of the block, {block / (steps + 1):.4g} tokens a pass; {formats}"
+            "is before it, both ways within the block, and one more that writes its keys and "
+            f"values; time_s is that of the block, {block / (steps + 1):.4g} tokens a pass; "
+            f"{formats}"
         )
     answer["assumptions"].append(
         "speedup: against decoding with the same weights and a cache; at even_batch decoding "

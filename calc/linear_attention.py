@@ -121,7 +121,7 @@ class DeltaNet(Recurrent):
 
     LETTERS: ClassVar = {
         "key_heads": "K_l", "value_heads": "N_l", "key": "d_k", "value": "d_v", "taps": "k_c",
-        "rank": "R",
+        "rank": "R_g",
     }  # fmt: skip
     ABOUT: ClassVar = {
         "key_heads": "heads of queries and keys", "value_heads": "heads of values and of the state",

@@ -83,7 +83,7 @@ class Mamba(Recurrent):
     conv_bias: bool = True
     norms: bool = False
 
-    LETTERS: ClassVar = {"d": "D_i", "s": "N_s", "r": "R", "taps": "k_c"}
+    LETTERS: ClassVar = {"d": "D_i", "s": "N_s", "r": "R_s", "taps": "k_c"}
     ABOUT: ClassVar = {
         "d": "inner width", "s": "state width of a channel", "r": "rank of the step",
         "taps": "tokens that the convolution sees", "bias": "biases on both projections",

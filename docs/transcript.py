@@ -61,11 +61,33 @@ def formulas() -> str:
     """List every formula with its first sentence."""
     import inspect
 
-    from rooflm.calc import attention, experts, matmul, memory, mla, mlp, model, requests, timing
+    from rooflm.calc import (
+        attention,
+        compressed,
+        diffusion,
+        experts,
+        linear_attention,
+        matmul,
+        memory,
+        mla,
+        mlp,
+        model,
+        requests,
+        residual,
+        rwkv,
+        sparse,
+        ssm,
+        state,
+        timing,
+    )
     from rooflm.calc.readings import FORMULAS
 
     rows = ["| formula | what it computes | module |", "| :-- | :-- | :-- |"]
-    for module in (matmul, attention, mla, mlp, experts, model, timing, memory, requests):
+    modules = (
+        matmul, attention, mla, sparse, compressed, state, ssm, linear_attention, rwkv, mlp,
+        experts, residual, model, timing, memory, requests, diffusion,
+    )  # fmt: skip
+    for module in modules:
         for name, formula in FORMULAS.items():
             if formula.__module__ == module.__name__:
                 first = (inspect.getdoc(formula) or "").partition("\n")[0]

@@ -5,10 +5,20 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from rooflm.calc.attention import Attention, NoMixer
+from rooflm.calc.compressed import Compressed
 from rooflm.calc.experts import Experts, NoFeedForward
+from rooflm.calc.linear_attention import DeltaNet, LinearAttention
 from rooflm.calc.mla import MLA
 from rooflm.calc.mlp import MLP
+from rooflm.calc.mlstm import MLSTM
 from rooflm.calc.model import Group, Model
+from rooflm.calc.residual import Residual
+from rooflm.calc.rglru import RGLRU
+from rooflm.calc.rwkv import RWKV4, RWKV7, ChannelMix
+from rooflm.calc.short_conv import ShortConv
+from rooflm.calc.side_by_side import SideBySide
+from rooflm.calc.sparse import SparseAttention, SparseMLA
+from rooflm.calc.ssm import Mamba, Mamba2
 from rooflm.calc.timing import Rates
 
 
@@ -62,22 +72,106 @@ experts = st.builds(
     router_bias=st.booleans(),
 )
 
-mixers = st.one_of(attentions(), latents, st.just(NoMixer()))
-feed_forwards = st.one_of(dense, experts, st.just(NoFeedForward()))
+widths, heads, taps = st.sampled_from([64, 512, 5120]), st.integers(1, 64), st.integers(1, 4)
+states = st.one_of(
+    st.builds(Mamba, d=widths, s=st.sampled_from([16, 64]), r=heads, taps=taps, bias=st.booleans(),
+              norms=st.booleans()),
+    st.builds(Mamba2, heads=heads, width=st.just(64), s=st.sampled_from([64, 128]),
+              groups=st.integers(1, 8), taps=taps, bias=st.booleans(), norm=st.booleans()),
+    st.builds(LinearAttention, heads=heads, key=st.just(64), value=st.just(128),
+              gate=st.booleans(), norm=st.booleans(), decays=st.booleans(),
+              normaliser=st.booleans()),
+    st.builds(DeltaNet, key_heads=heads, value_heads=heads, key=st.just(128), value=st.just(64),
+              taps=taps, decay=st.sampled_from(["head", "channel"]),
+              rank=st.sampled_from([None, 32])),
+    st.builds(RGLRU, width=st.sampled_from([512, 2560]), blocks=st.sampled_from([1, 8])),
+    st.builds(MLSTM, heads=heads, key=st.just(64), value=st.just(128)),
+)  # fmt: skip
+"""Mixers with a state whose size is not that of the model."""
+
+compressed = st.builds(
+    Compressed,
+    N=heads,
+    H=st.sampled_from([64, 512]),
+    q=widths,
+    window=st.sampled_from([1, 128]),
+    groups=st.integers(1, 8),
+    rank=st.just(64),
+    m=st.sampled_from([0, 4, 128]),
+).flatmap(
+    lambda raw: st.sampled_from(
+        [raw]
+        if raw.m == 0
+        else [raw, Compressed(raw.N, raw.H, raw.q, raw.window, raw.groups, raw.rank, raw.m,
+                              index_heads=4, index_width=32, top=64)]
+    )
+)  # fmt: skip
+
+
+@st.composite
+def sparse(draw: st.DrawFn) -> SparseMLA | SparseAttention:
+    """Draw attention that reads what an indexer chooses."""
+    K = draw(st.integers(1, 8))
+    if draw(st.booleans()):
+        return SparseAttention(
+            N=2 * K, K=K, H=64, index_heads=K, index_width=32,
+            top=draw(st.integers(1, 20)), block=draw(st.sampled_from([1, 16, 128])),
+        )  # fmt: skip
+    return SparseMLA(
+        N=K, c=256, r=32, d=64, v=64, q=draw(st.sampled_from([None, 768])), index_heads=4,
+        index_width=64, top=draw(st.sampled_from([1, 64, 2048])), reads_choice=draw(st.booleans()),
+    )  # fmt: skip
+
+
+side_by_side = st.builds(
+    SideBySide, first=st.builds(Attention, N=st.just(8), K=st.just(2), H=st.just(64)), second=states
+)
+mixers = st.one_of(
+    attentions(), latents, st.just(NoMixer()), states, compressed, sparse(), side_by_side
+)
+feed_forwards = st.one_of(
+    dense,
+    experts,
+    st.just(NoFeedForward()),
+    st.builds(ChannelMix, F=st.integers(64, 20_000), receptance=st.booleans()),
+)
+residuals = st.one_of(
+    st.none(),
+    st.builds(Residual, streams=st.sampled_from([0, 4])),
+    st.builds(
+        Residual, altup=st.just(4), laurel=st.just(64), width=st.just(256), rows=st.just(900)
+    ),
+)
+
+
+@st.composite
+def groups(draw: st.DrawFn, D: int) -> Group:
+    """Draw a kind of layers, some with weights that they share."""
+    as_wide = st.sampled_from(
+        [ShortConv(D), RWKV4(D, 512), RWKV7(D, width=64), RWKV7(D, width=64, v=0)]
+    )
+    count = draw(st.integers(1, 130))
+    copies = draw(st.sampled_from([None, None, None, min(2, count)]))
+    return Group(
+        count,
+        draw(st.one_of(mixers, as_wide)),
+        draw(feed_forwards),
+        draw(st.integers(0, 4)),
+        copies=copies,
+        own=0 if copies is None else draw(st.sampled_from([0, 1000])),
+    )
 
 
 @st.composite
 def models(draw: st.DrawFn) -> Model:
     """Draw a model of one to three kinds of layers, with any head, positions and norms."""
-    groups = tuple(
-        Group(draw(st.integers(1, 130)), draw(mixers), draw(feed_forwards), draw(st.integers(0, 4)))
-        for _ in range(draw(st.integers(1, 3)))
-    )
+    D = draw(st.integers(64, 20_000))
     return Model(
         name="drawn",
-        D=draw(st.integers(64, 20_000)),
+        D=D,
         V=draw(st.integers(100, 300_000)),
-        groups=groups,
+        groups=tuple(draw(groups(D)) for _ in range(draw(st.integers(1, 3)))),
+        residual=draw(residuals),
         norm=draw(st.sampled_from(["rms", "layer", "layer-no-bias", "none"])),
         final_norm=draw(st.booleans()),
         tied=draw(st.booleans()),

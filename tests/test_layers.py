@@ -1,0 +1,220 @@
+"""Pairs, entries and states against counting one by one; solved contexts against all contexts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rooflm.calc.attention import Attention
+from rooflm.calc.case import Case, memory_bytes
+from rooflm.calc.compressed import (
+    Compressed,
+    all_entry_pairs,
+    compressed_cache_elements,
+    entry_pairs,
+    scored_entry_pairs,
+)
+from rooflm.calc.diffusion import check_model, sweep_diffusion
+from rooflm.calc.errors import RooflmError
+from rooflm.calc.inverse import step_s
+from rooflm.calc.mlp import MLP
+from rooflm.calc.model import Group, Model, cache_elements, ledger, total_parameters
+from rooflm.calc.passes import Segment, decode, denoise
+from rooflm.calc.presets import find_model
+from rooflm.calc.solve import Target, solve
+from rooflm.calc.sparse import block_pairs, indexed_pairs
+from rooflm.calc.timing import flops
+
+from .helpers import Terminal, h100
+
+small = st.integers(0, 60)
+positive = st.integers(1, 40)
+
+
+def counted(n: int, T: int, sees: Callable[[int], int]) -> int:
+    """Add up what the queries at positions n + 1 to n + T see, one by one."""
+    return sum(sees(x) for x in range(n + 1, n + T + 1))
+
+
+@given(n=small, T=positive, k=positive)
+def test_an_indexer_scores_all_tokens_of_queries_that_see_more_than_it_chooses(
+    n: int, T: int, k: int
+) -> None:
+    """The closed form equals the sum over queries."""
+    assert indexed_pairs(n, T, k) == counted(n, T, lambda x: x if x > k else 0)
+
+
+@given(n=small, T=positive, k=st.integers(1, 6), block=st.integers(1, 9))
+def test_blocks_of_keys_that_a_query_chooses(n: int, T: int, k: int, block: int) -> None:
+    """A query sees the keys of k blocks at the most, its own open one among them."""
+
+    def sees(x: int) -> int:
+        blocks = -(-x // block)
+        return x if blocks <= k else (k - 1) * block + x - (blocks - 1) * block
+
+    assert block_pairs(n, T, k, block) == counted(n, T, sees)
+
+
+@given(n=small, T=positive, k=st.integers(1, 8), m=st.integers(1, 9))
+def test_entries_that_a_query_sees_chooses_and_scores(n: int, T: int, k: int, m: int) -> None:
+    """floor(x/m) entries are there for the query at position x."""
+    assert all_entry_pairs(n, T, m) == counted(n, T, lambda x: x // m)
+    assert entry_pairs(n, T, m, k) == counted(n, T, lambda x: min(k, x // m))
+    assert scored_entry_pairs(n, T, m, k) == counted(n, T, lambda x: x // m if x // m > k else 0)
+
+
+@given(T=positive, cut=positive, m=st.integers(1, 9))
+def test_chunks_of_a_prefill_add_up_to_the_whole(T: int, cut: int, m: int) -> None:
+    """Work of attention over compressed entries does not depend on how a prompt is cut."""
+    mixer = Compressed(N=2, H=8, q=4, window=5, groups=1, rank=2, m=m, index_heads=1,
+                       index_width=4, top=3)  # fmt: skip
+    whole = Segment(1, T + cut, 0)
+    parts = (Segment(1, cut, 0), Segment(1, T, cut))
+
+    assert mixer.pairs(whole) == sum(mixer.pairs(s) for s in parts)
+
+
+def entries_model() -> Model:
+    """Make a small model of all three kinds of compressed layers."""
+    kinds = (
+        Compressed(N=4, H=64, q=32, window=16, groups=2, rank=16),
+        Compressed(N=4, H=64, q=32, window=16, groups=2, rank=16, m=12),
+        Compressed(N=4, H=64, q=32, window=16, groups=2, rank=16, m=5, index_heads=2,
+                   index_width=16, top=10),
+    )  # fmt: skip
+    mlp = MLP(64)
+    groups = tuple(Group(3, m, mlp, name=n) for m, n in zip(kinds, "abc", strict=True))
+    return Model("entries", 128, 1000, groups)
+
+
+def test_solved_contexts_of_compressed_layers_equal_the_longest_of_all() -> None:
+    """Within a memory and within a latency, against trying every context."""
+    contexts = range(1, 900)
+    for B in (1, 7):
+        case = Case(entries_model(), h100())
+        sizes = [memory_bytes(case, B, S) for S in contexts]
+        times = [step_s(case, B, S) for S in contexts]
+        assert times == sorted(times)
+        for at in (40, 59, 60, 61, 798):
+            held = replace(case, capacity_bytes=sizes[at])
+            answer = solve(held, "context", B, 1, Target())
+            assert answer["value"] == max(
+                S for S, size in zip(contexts, sizes, strict=True) if size <= sizes[at]
+            )
+            assert answer["formula"] == "largest S with whole <= M"
+            timed = solve(case, "context", B, 1, Target(latency_s=times[at]))
+            assert timed["value"] == max(
+                S for S, time in zip(contexts, times, strict=True) if time <= times[at]
+            )
+
+
+def test_cache_equals_weights_at_a_whole_context() -> None:
+    """Of compressed layers the first context whose entries outweigh the weights is told."""
+    model = entries_model()
+    answer = solve(Case(model, h100()), "context", 1, 1, Target(when="cache-equals-weights"))
+    S, weights = answer["value"], total_parameters(model)
+
+    assert cache_elements(model, S) >= weights > cache_elements(model, S - 1)
+
+
+def test_the_regime_of_entries_is_not_solved_for_a_context() -> None:
+    """Entries come in steps: that question is refused with a way out."""
+    with pytest.raises(RooflmError, match="Sweep --context instead"):
+        solve(Case(entries_model(), h100()), "context", 1, 1, Target(when="compute-bound"))
+
+
+@given(S=st.integers(1, 10**6), W=positive, c=positive, m=positive)
+def test_a_longer_context_never_takes_less(S: int, W: int, c: int, m: int) -> None:
+    """The compressed cache grows or stays with every token."""
+    assert compressed_cache_elements(S + 1, W, c, m) >= compressed_cache_elements(S, W, c, m)
+
+
+def test_a_denoising_step_is_the_square_of_its_context() -> None:
+    """Both ways and without a cache: 4NH S² FLOPs of attention a layer, logits of all positions."""
+    model = find_model("llama-2-7b")
+    S, ops = 100, ledger(find_model("llama-2-7b"), denoise(3, 100))
+    attention = next(op for op in ops if op.name == "attention")
+    head = next(op for op in ops if op.name == "head")
+
+    assert attention.flops == 4 * 3 * 32 * 128 * S * S
+    assert attention.read_bytes == 0
+    assert sum(op.write_bytes for op in ops) == 0
+    assert head.flops == 2 * 3 * S * 4096 * 32000
+    assert flops(ops) > S * flops(ledger(model, decode(3, 1)))
+
+
+def test_the_batch_that_ends_the_advantage_is_the_first() -> None:
+    """At even_batch decoding is as fast, one sequence before it is not."""
+    case = Case(find_model("llama-3-8b"), h100())
+
+    def speedup(B: int) -> float:
+        (row,) = sweep_diffusion(case, [B], [4096], block=32, steps=8)["rows"]
+        return row["speedup"]
+
+    (row,) = sweep_diffusion(case, [1], [4096], block=32, steps=8)["rows"]
+    even = row["even_batch"]
+    assert speedup(even) <= 1 < speedup(even - 1)
+    assert row["tokens_per_s"] == pytest.approx(32 / row["time_s"], rel=1e-12)
+
+
+def test_diffusion_over_windows_or_states_is_refused() -> None:
+    """What both ways means there is not known."""
+    for mixer in (Attention(4, 4, 64, window=10), entries_model().groups[0].mixer):
+        with pytest.raises(RooflmError, match="is not modelled"):
+            check_model(Model("m", 64, 100, (Group(1, mixer, MLP(64)),)))
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("llama-2-7b", "--denoise-steps", "8"), "in blocks only"),
+        (("llama-2-7b", "--denoise-block", "32"), "how many passes"),
+        (("llama-2-7b", "--denoise-block", "32", "--denoise-steps", "8", "--context", "16"),
+         "does not hold a block"),
+        (("llama-2-7b", "--tokens-per-step", "2"), "decodes a token a step"),
+        (("llada-8b", "--denoise-steps", "8"), "single step"),
+        (("llada-8b", "--denoise-block", "32", "--denoise-steps", "8"), "without a cache"),
+        (("llada-8b", "--phase", "prefill"), "together"),
+        (("llada-8b", "--phase", "request", "--denoise-steps", "500"), "leave steps without one"),
+        (("llada-8b", "--accounting", "lecture"), "of decode steps"),
+        (("mamba-2.8b", "--state", "fp12"), "unknown number format"),
+    ],
+)  # fmt: skip
+def test_what_denoising_cannot_mean_is_refused(
+    rooflm: Terminal, words: tuple[str, ...], says: str
+) -> None:
+    """Each contradiction of options is one line with the option, exit 2."""
+    ran = rooflm("sweep", *words, "--on", "h100-sxm")
+
+    assert ran.code == 2
+    assert says in ran.err
+
+
+def test_a_generation_of_a_diffusion_model_is_its_steps(rooflm: Terminal) -> None:
+    """32 steps over 256 positions take 32 times one, and yield 4 tokens each."""
+    base = ("sweep", "llada-8b", "--on", "h100-sxm")
+    request = ("--phase", "request", "--prompt", "128", "--output-tokens", "128")
+    (step,) = rooflm.json(*base, "--context", "256", "--tokens-per-step", "4")["rows"]
+    (whole,) = rooflm.json(*base, *request, "--denoise-steps", "32")["rows"]
+
+    assert whole["e2e_s"] == pytest.approx(32 * step["time_s"], rel=1e-12)
+    assert whole["tokens_per_s"] == pytest.approx(step["tokens_per_s"], rel=1e-12)
+    assert whole["kv_cache_bytes"] == 0
+    assert whole["ttft_s"] == whole["e2e_s"]
+
+
+@pytest.mark.parametrize("state", ["fp32", "bf16"])
+def test_the_format_of_states_is_an_option(rooflm: Terminal, state: str) -> None:
+    """Columns of convolutions stay in the cache's format."""
+    shown: dict[str, Any] = rooflm.json("show", "mamba-2.8b", "--state", state)["cache"]
+    recurrent, columns = 64 * 5120 * 16, 64 * 5120 * 3
+
+    assert shown["state_elements_per_sequence"] == recurrent + columns
+    assert shown["state_bytes_per_sequence"] == {"fp32": 4, "bf16": 2}[state] * recurrent + (
+        2 * columns
+    )
