@@ -218,15 +218,23 @@ def _found(
     typed: Counting,
 ) -> Case:
     """Find a model and a machine by name, and make a case of them."""
-    from .changes import parse_changes
     from .model import has_experts
     from .presets import find_machine, find_model
 
     machine = find_machine(on, hardware)
-    found = find_model(model, parse_changes(settings), models)
+    found = find_model(model, _changes(settings), models)
     if typed.routing is not None and not has_experts(found):
         raise RooflmError(f"{found.name} has no experts", "--routing", "Leave the option out.")
     return _case(found, machine, typed)
+
+
+def _changes(settings: list[str]) -> dict[str, str]:
+    """Read what `--set` changes; nothing is imported where nothing is set."""
+    if not settings:
+        return {}
+    from .changes import parse_changes
+
+    return parse_changes(settings)
 
 
 def _works(
@@ -342,13 +350,12 @@ def show(
 
     Example: rooflm show qwen3-8b
     """
-    from .changes import parse_changes
     from .pages import show_page
     from .presets import find_model
     from .show import show as answer_show
 
     _choice(accounting, ("full", "lecture"), "--accounting")
-    found = find_model(model, parse_changes(set), models)
+    found = find_model(model, _changes(set), models)
     precision = _precision(Counting(weights, kv, state=state))
     answer = answer_show(found, precision, norms=accounting == "full")
     _emit(answer, show_page(answer, provenance), _printing(format, output, quiet))
@@ -504,7 +511,6 @@ def _crossed(
     hardware: str | None, typed: Counting,
 ) -> list[Case]:  # fmt: skip
     """Cross all models with all machines; a machine may stand among the models, after --on."""
-    from .changes import parse_changes
     from .presets import HARDWARE_FILE, find_machine, find_model, own_names, preset_names
     from .schema import HARDWARE
 
@@ -518,7 +524,7 @@ def _crossed(
         raise RooflmError("no machine is named", "--on", "Say --on h100-sxm,rtx-4090.")
     if not names:
         raise RooflmError("no model is named", "MODEL", "`rooflm models` lists them.")
-    changes = parse_changes(settings)
+    changes = _changes(settings)
     machines = [find_machine(place, hardware) for place in places]
     found = [find_model(name, changes, models) for name in names]
     return [_case(model, machine, typed) for model in found for machine in machines]

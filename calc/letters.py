@@ -8,7 +8,6 @@ from typing import Any
 
 from .model import Group, Model, group_names
 from .readings import Q, is_zero
-from .side_by_side import SideBySide
 
 
 def symbolic(model: Model) -> tuple[Model, dict[str, Q]]:
@@ -65,8 +64,10 @@ def _each(layer: Any, change: Callable[[Any, str, str], Q]) -> Any:
 
     change: takes the layer, a field of it and the letter of that field.
     """
-    if isinstance(layer, SideBySide):
-        return SideBySide(_each(layer.first, change), _each(layer.second, change))
+    pair = getattr(layer, "pair", None)
+    if pair is not None:
+        first, second = (_each(one, change) for one in pair)
+        return replace(layer, first=first, second=second)
     if layer is None:
         return None
     letters: dict[str, str] = layer.LETTERS
@@ -90,8 +91,9 @@ def _letters(group: Group) -> Iterator[tuple[str, Q]]:
 
 
 def _of_layer(layer: Any) -> Iterator[tuple[str, Q]]:
-    if isinstance(layer, SideBySide):
-        yield from (*_of_layer(layer.first), *_of_layer(layer.second))
+    pair = getattr(layer, "pair", None)
+    if pair is not None:
+        yield from (letter for one in pair for letter in _of_layer(one))
         return
     letters: dict[str, str] = layer.LETTERS
     for field, letter in letters.items():

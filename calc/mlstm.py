@@ -12,7 +12,8 @@ from typing import ClassVar
 
 from .linear_attention import linear_attention_flops, linear_state_elements
 from .readings import Q
-from .state import Kept, Recurrent, Widths
+from .recurrent import Recurrent, Widths
+from .state import Kept
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from typing import ClassVar
 from .matmul import matmul_flops
 from .passes import Operator, Precision, Segment
 from .readings import Q, formula, is_zero, total
-from .state import Kept, Recurrent, Widths
+from .recurrent import Recurrent, Widths
+from .state import Kept
 
 
 @formula

@@ -22,6 +22,11 @@ class SideBySide:
     LETTERS: ClassVar[dict[str, str]] = {}
 
     @property
+    def pair(self) -> tuple[Mixer, Mixer]:
+        """Both of them, each with letters of its own."""
+        return self.first, self.second
+
+    @property
     def kind(self) -> str:
         """Name of the kind."""
         return f"{self.first.kind}+{self.second.kind}"
