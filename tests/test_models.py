@@ -9,18 +9,23 @@ import pytest
 from rooflm.calc.attention import attention_bytes
 from rooflm.calc.entries import build_model
 from rooflm.calc.matmul import matmul_bytes
+from rooflm.calc.mixers import WHERE, mixer_class
 from rooflm.calc.mlp import mlp_bytes
 from rooflm.calc.model import (
+    NORM_WEIGHTS,
+    Group,
     Model,
     active_parameters,
     cache_elements,
     ledger,
     parameters,
+    state_elements,
     streamed_parameters,
     total_parameters,
 )
 from rooflm.calc.passes import Segment, decode
 from rooflm.calc.presets import MODELS_FILE, find_model, load_all, preset_names
+from rooflm.calc.side_by_side import SideBySide
 from rooflm.calc.timing import flops
 
 from .golden import table
@@ -33,13 +38,20 @@ PARTS = {
     "norms": "norms",
     "qk_norms": "qk_norm",
     "attention": "attention",
+    "linear_mixer": "linear_mixer",
     "mlp": "mlp",
     "other": "projections",
     "experts": "experts",
     "shared_experts": "shared_experts",
     "router": "router",
+    "hyper_connections": "hyper_connections",
+    "residual": "residual",
+    "layer_embeddings": "layer_embeddings",
 }
 FAR = 10**9
+"""A context beyond all windows, and a whole number of compressed entries [tokens]."""
+ROUND = 128
+"""Tokens after which every layer has added whole entries [tokens]."""
 
 
 def test_every_preset_has_an_independent_count() -> None:
@@ -53,6 +65,16 @@ def test_presets_cover_the_families_of_the_notes() -> None:
                 "gemma-1-", "phi-2", "gpt2", "opt-", "olmo-2-")  # fmt: skip
     for family in families:
         assert any(name.startswith(family) for name in GOLDEN), family
+
+
+def test_every_mixer_has_a_preset() -> None:
+    """Each mixer that an entry can name is held against a count, alone or beside attention."""
+    presets: list[Model] = load_all(MODELS_FILE, build_model)
+    mixers = [g.mixer for model in presets for g in model.groups]
+    mixers += [m.second for m in mixers if isinstance(m, SideBySide)]
+    used = {type(m) for m in mixers}
+
+    assert [key for key in WHERE if mixer_class(key) not in used] == []
 
 
 @pytest.mark.parametrize("name", GOLDEN)
@@ -72,19 +94,36 @@ def test_parameters_equal_the_instantiated_model_to_the_last_weight(name: str) -
         assert "experts" in parts or expected["active"] == expected["total"]
 
 
-@pytest.mark.parametrize("name", [n for n, e in GOLDEN.items() if "cache_per_token" in e])
+@pytest.mark.parametrize(
+    "name", [n for n, e in GOLDEN.items() if {"cache_per_token", "cache_1m"} & e.keys()]
+)
 def test_cache_equals_what_the_reference_keeps(name: str) -> None:
     """Cache elements of a token, short of all windows and beyond them, equal the reference's."""
     model, expected = find_model(name), GOLDEN[name]
-    token = expected["cache_per_token"]
+    token = expected.get("cache_per_token")
     windows = [w for g in model.groups if (w := g.mixer.window_tokens) is not None]
     short = min(windows, default=1000)
 
-    assert cache_elements(model, 1) == token
-    assert cache_elements(model, short) == short * token
-    growth = cache_elements(model, FAR + 1) - cache_elements(model, FAR)
-    assert growth == expected.get("cache_growing", token)
+    if token is not None:
+        assert cache_elements(model, 1) == token
+        assert cache_elements(model, short) == short * token
+    growth = cache_elements(model, FAR + ROUND) - cache_elements(model, FAR)
+    assert growth / ROUND == expected.get("cache_growing", token)
     assert model.reference_kv_elements == expected.get("cache_reference")
+    if "cache_1m" in expected:
+        assert cache_elements(model, 2**20) == expected["cache_1m"]
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_state_equals_what_the_reference_keeps(name: str) -> None:
+    """Elements of a sequence that do not grow equal the reference's, or there are none."""
+    assert state_elements(find_model(name), reference=True) == GOLDEN[name].get("state", 0)
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_parts_beside_the_decoder_are_told_and_not_counted(name: str) -> None:
+    """Layers for further tokens and towers equal the checkpoint's, or there are none."""
+    assert dict(find_model(name).extras) == GOLDEN[name].get("extras", {})
 
 
 @pytest.mark.parametrize("name", [n for n, e in GOLDEN.items() if "flops_prefill_64" in e])
@@ -96,7 +135,7 @@ def test_flops_equal_the_counter_of_torch(name: str) -> None:
     model, expected = find_model(name), GOLDEN[name]
     step = ledger(model, decode(1, 65))
     whole = ledger(model, [Segment(1, 64, 0, head_rows=64)])
-    causal = sum(op.count * op.flops for op in whole if op.name == "attention")
+    causal = sum(op.count * op.flops for op in whole if op.part == "attention")
 
     assert flops(step) == expected["flops_decode_1_after_64"]
     assert flops(whole) - causal + causal * 64 * 64 / (64 * 65 / 2) == pytest.approx(
@@ -105,14 +144,27 @@ def test_flops_equal_the_counter_of_torch(name: str) -> None:
 
 
 def test_every_weight_is_streamed_or_gathered_once() -> None:
-    """The weight bytes of a decode step are the streamed parameters and one row of each table."""
+    """The weight bytes of a decode step are the streamed parameters and one row of each table.
+
+    Weights that layers share are read at each use of them.
+    """
     presets: list[Model] = load_all(MODELS_FILE, build_model)
     for model in presets:
         read = sum(op.count * op.weight_bytes for op in ledger(model, decode(1, 10)))
-        width = model.D if model.embedding_width is None else model.embedding_width
-        rows = width + (model.D if model.positions else 0)
-        expected = 2 * (streamed_parameters(model) + rows)
+        rows = model.D if model.embedding_width is None else model.embedding_width
+        rows += model.D if model.positions else 0
+        if model.residual is not None:
+            rows += model.layers * model.residual.width
+        again = sum((g.count - g.stored) * layer_weights(model, g) for g in model.groups)
+        expected = 2 * (streamed_parameters(model) + rows + again)
         assert read == pytest.approx(expected, rel=1e-12), model.name
+
+
+def layer_weights(model: Model, group: Group) -> Any:
+    """Weights of one layer of a group that other layers may share [parameters]."""
+    norms = NORM_WEIGHTS[model.norm] * model.D * group.norms
+    parts = [*group.mixer.parameters(model.D).values(), *group.ffn.parameters(model.D).values()]
+    return norms + sum(parts)
 
 
 @pytest.mark.parametrize(
