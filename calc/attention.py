@@ -210,6 +210,8 @@ class Attention:
     out_bias: bool = False
     qk_norm: QKNorm = "none"
     """Norm weights on queries and keys: none, H each (Qwen3), all heads wide (OLMo 2)."""
+    idle_key_norm: bool = False
+    """Holds a norm of keys though it reads those of another layer (Hunyuan)."""
     gate: Gate = "none"
     """Projection that gates the output: none, all heads wide, or one number a head."""
     extra: Q = 0
@@ -248,7 +250,7 @@ class Attention:
     @property
     def qk_norm_parameters(self) -> Q:
         """Weights of the norms on queries and keys [parameters]."""
-        keys = 0 if self.shares else 1
+        keys = 0 if self.shares and not self.idle_key_norm else 1
         match self.qk_norm:
             case "none":
                 return 0
@@ -353,7 +355,8 @@ class Attention:
             )
         if self.window is not None:
             first = f"the first {self.sink_tokens:,} and " if self.sink_tokens else ""
-            yield f"{layers} see {first}the last {self.window:,} tokens only, and keep no more"
+            kept = "" if self.shares else ", and keep no more"
+            yield f"{layers} see {first}the last {self.window:,} tokens only{kept}"
         if self.chunk is not None:
             yield f"{layers} do not look out of chunks of {self.chunk:,} tokens"
         if self.shares:

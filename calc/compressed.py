@@ -346,3 +346,4 @@ class Compressed:
                 else f"an indexer of {self.index_heads} heads chooses {self.top:,} of them"
             )
             yield f"{layers} keep an entry for each {self.m} tokens beside it: {chosen}"
+            yield f"the reference's figures leave out the raw windows of these {layers}"

@@ -14,9 +14,13 @@ Flag: TypeAlias = bool | tuple[str, bool]
 """Fixed by the class, or the key that says it and the class default."""
 Default: TypeAlias = int | bool | None
 Layout: TypeAlias = Literal[
-    "plain", "falcon", "gemma4", "hunyuan", "laguna", "llama4", "longcat", "nas"
-]
-"""Which function of configlayers.py makes the layers."""
+    "plain", "blocks", "compressed", "falcon", "gemma3n", "gemma4", "hunyuan", "indexed", "laguna",
+    "llada", "llama4", "longcat", "nas",
+    "bamba", "falcon_h1", "jamba", "mamba", "mamba2", "mamba_ssm", "nemotron_h", "zamba2",
+    "bailing_hybrid", "delta", "griffin", "kimi_linear", "lfm2", "lightning", "olmo_hybrid", "rwkv",
+    "xlstm",
+]  # fmt: skip
+"""Which function makes the layers: see ELSEWHERE of huggingface.py."""
 Heads: TypeAlias = Literal["key", "chatglm", "falcon", "gpt_bigcode"]
 """How the number of key/value heads is told."""
 Sight: TypeAlias = Literal[
@@ -87,6 +91,18 @@ class Family:
     """Multi-head latent attention."""
     experts: Routed | None = None
     layout: Layout = "plain"
+    denoises: bool = False
+    """A diffusion model: each pass computes a sequence both ways and keeps nothing."""
+    vocabulary: str = "vocab_size"
+    """Key of the rows of the embedding."""
+    padding: tuple[str, int] | None = None
+    """Key and default of a number that the rows of the embedding are a multiple of."""
+    state_bias: Flag = False
+    """Biases on the projections around a recurrent state."""
+    state_norm: Flag = True
+    """A norm beside a recurrent state."""
+    conv_bias: Flag = True
+    """A bias on the convolution before a recurrent state."""
     defaults: dict[str, Default] = field(default_factory=dict[str, Default])
     """Class defaults of traits; null where null is what the class takes for an absent key."""
     nested: dict[str, Default] = field(default_factory=dict[str, Default])
@@ -103,7 +119,9 @@ ALIASES: dict[str, tuple[str, ...]] = {
         "num_kv_heads", "num_heads_kv", "n_head_kv", "n_kv_heads", "num_query_groups",
     ),
     "head_dim": ("attention_head_dim", "kv_channels"),
-    "intermediate_size": ("ffn_dim", "n_inner", "ffn_hidden_size", "mlp_hidden_size"),
+    "intermediate_size": (
+        "ffn_dim", "n_inner", "ffn_hidden_size", "mlp_hidden_size", "block_ff_dim",
+    ),
     "vocab_size": ("padded_vocab_size",),
     "num_experts": ("num_local_experts", "n_routed_experts", "moe_num_experts"),
     "num_experts_per_tok": (
@@ -111,10 +129,21 @@ ALIASES: dict[str, tuple[str, ...]] = {
     ),
     "moe_intermediate_size": ("expert_ffn_hidden_size", "expert_hidden_dim"),
     "n_shared_experts": ("num_shared_experts", "num_shared_expert", "moe_num_shared_experts"),
-    "tie_word_embeddings": ("tie_embeddings", "weight_tying"),
+    "shared_expert_intermediate_size": (
+        "shared_intermediate_size", "moe_shared_expert_intermediate_size",
+    ),
+    "tie_word_embeddings": ("tie_embeddings", "tie_embedding", "weight_tying"),
     "max_position_embeddings": (
         "n_positions", "n_ctx", "max_seq_len", "seq_length", "max_sequence_length",
+        "model_max_length", "context_length",
     ),
+    "mamba_n_heads": ("mamba_num_heads", "n_mamba_heads"),
+    "mamba_d_head": ("mamba_head_dim", "mamba_headdim", "headdim"),
+    "mamba_d_state": ("ssm_state_size", "state_size", "d_state"),
+    "mamba_d_conv": ("conv_kernel", "d_conv"),
+    "mamba_dt_rank": ("time_step_rank", "dt_rank"),
+    "mamba_expand": ("expand",),
+    "mamba_n_groups": ("n_groups", "mamba_ngroups", "ngroups"),
 }  # fmt: skip
 """Other spellings of a key, seen in published configs."""
 
@@ -251,6 +280,15 @@ class Keys:
         if not is_list(value):
             raise self.fail(f"{key} is {_shown(value)}", "A list of layer numbers is needed.")
         return [self.number(key, v, 0, length - 1) for v in value]
+
+    def mapping(self, key: str) -> dict[str, Any]:
+        """Read a mapping; absent and null are empty."""
+        value = self.config.get(key)
+        if value is None:
+            return {}
+        if not is_map(value):
+            raise self.fail(f"{key} is {_shown(value)}", "A mapping is needed.")
+        return value
 
     def refuse(self, what: str, key: str = "") -> RooflmError:
         """Make the error of a model that is known and not modelled."""

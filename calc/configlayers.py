@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from .architectures import LAYERS_REFUSED, NEEDS_HEADS, SAME
@@ -14,7 +14,21 @@ from .mla import MLA
 from .mlp import MLP
 from .model import FeedForward
 
-Layer: TypeAlias = tuple[Mixer, FeedForward, int]
+
+@dataclass(frozen=True)
+class Shared:
+    """A layer whose weights others use as well, with matrices of its own beside them."""
+
+    mixer: Mixer
+    ffn: FeedForward
+    norms: int
+    copies: int
+    """Sets of weights that the equal layers share."""
+    own: int
+    """Weights of the matrices that each layer has for itself."""
+
+
+Layer: TypeAlias = tuple[Mixer, FeedForward, int] | Shared
 """Mixer, feed-forward and block norms of one layer."""
 Kind: TypeAlias = tuple[str, int | None]
 """What a layer sees, full, sliding or chunked, and how far."""
@@ -24,6 +38,11 @@ WORDS = {
     "sliding_attention": "sliding", "local": "sliding", "chunked_attention": "chunked",
 }  # fmt: skip
 """Words of layer_types."""
+
+
+def parts_of(layer: Layer) -> tuple[Mixer, FeedForward, int]:
+    """Take a layer apart: mixer, feed-forward, block norms."""
+    return (layer.mixer, layer.ffn, layer.norms) if isinstance(layer, Shared) else layer
 
 
 def plain_layers(keys: Keys, D: int, L: int) -> list[Layer]:

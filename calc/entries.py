@@ -143,10 +143,13 @@ def _other(block: Block, kind: str, key: str, traits: Mapping[str, Any]) -> Mixe
     if key != "mla":
         return make(key, own, traits)
     bias: list[str] = traits.get("bias", [])
+    if traits.get("gate") == "width":
+        what = "the gate of latent attention is one number a head"
+        raise RooflmError(what, _place(block, ("gate",)), "Write gate: head.")
     more = {"q_bias": "qkv" in bias, "out_bias": "out" in bias,
             "gate": traits.get("gate", "none") == "head"}  # fmt: skip
     if "index" not in traits:
-        return make("mla", own | more, traits)
+        return make("mla", own | more, {"N": traits["N"]})
     from .sparse import SparseMLA
 
     index = {f"index_{k}": v for k, v in traits["index"].items() if k in ("heads", "width")}
@@ -191,6 +194,7 @@ def _attention(block: Block, kind: str, traits: Mapping[str, Any]) -> Attention:
         gate=traits.get("gate", "none"),
         extra=traits.get("extra", 0) + (traits["N"] if traits.get("sinks", False) else 0),
         inputs=traits.get("attention_inputs", 1),
+        idle_key_norm=traits.get("idle_key_norm", False),
     )
     index = traits.get("index")
     if index is None:

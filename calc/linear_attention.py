@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from .readings import Q, formula
-from .state import Kept, Recurrent, Widths, convolution_columns
+from .recurrent import Recurrent, Widths
+from .state import Kept, convolution_columns
 
 
 @formula

@@ -63,10 +63,13 @@ class Residual:
         "rows": "rows of the embedding of each layer",
     }  # fmt: skip
 
-    def layer_matrices(self, D: Q) -> Q:
-        """Weights of the matrices of one layer [parameters]."""
+    def layer_products(self, D: Q) -> Q:
+        """Products of a token with the matrices of one layer [1].
+
+        As many as their weights, but AltUp's router works twice: before the layer and after it.
+        """
         h, a = self.streams, self.altup
-        return 2 * (2 + h) * h * h * D + a * D + 2 * D * self.laurel + 2 * D * self.width
+        return 2 * (2 + h) * h * h * D + 2 * a * D + 2 * D * self.laurel + 2 * D * self.width
 
     def layer_norms(self, D: Q) -> Q:
         """Weights of the norms of one layer [parameters]."""
@@ -122,7 +125,7 @@ class Residual:
             name="residual layers",
             part="residual",
             count=L,
-            flops=matmul_flops(rows, self.layer_matrices(D), 1),
+            flops=matmul_flops(rows, self.layer_products(D), 1),
             weight_bytes=b_w * total(self.layer_parameters(D).values()),
             activation_bytes=b_x * 2 * D * rows,
             live_bytes=b_x * 2 * D * rows,

@@ -52,7 +52,7 @@ def mixer_fields(cls: MixerClass) -> dict[str, Field]:
             found[own.name] = Field("choice", about, choices=choices(cls, own.name))
         else:
             required = own.default is dataclasses.MISSING
-            zero = isinstance(own.default, int) and own.default == 0
+            zero = own.default == 0 or "; 0" in about
             found[own.name] = Field("count", about, required=required, zero=zero)
     return found
 
@@ -115,6 +115,7 @@ LAYER: dict[str, Field] = {
     "gate": Field("choice", "gate of the attention output", choices=("none", "width", "head")),
     "extra": Field("count", "further weights of a layer", zero=True),
     "sinks": Field("flag", "a learned sink a query head"),
+    "idle_key_norm": Field("flag", "a norm of keys in layers that have none"),
     "attention_inputs": Field("count", "rows that attention reads side by side"),
     "copies": Field("count", "sets of weights that the layers of a kind share"),
     "own": Field("count", "weights of further matrices of each layer beside shared ones"),

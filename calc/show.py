@@ -105,7 +105,9 @@ def cache_layers(model: Model) -> list[dict[str, Any]]:
     kinds: dict[tuple[Any, ...], int] = {}
     for g in model.groups:
         m = g.mixer
-        key = (m.kind, m.window_tokens, m.token_elements, m.state.elements)
+        # Layers that read the cache of others keep nothing, however far they look.
+        window = m.window_tokens if m.token_elements else None
+        key = (m.kind, window, m.token_elements, m.state.elements)
         kinds[key] = kinds.get(key, 0) + g.count
     return [
         {"kind": kind, "count": count, "window_tokens": window, "elements_per_token": elements,
@@ -170,7 +172,7 @@ def _by_class(value: str, origin: str) -> bool:
 def _unusual_mixer(model: Model, g: Group) -> Iterator[str]:
     layers = f"{g.count} layers" if len(model.groups) > 1 else "layers"
     yield from g.mixer.unusual(model.D, layers)
-    window = g.mixer.window_tokens
+    window = g.mixer.window_tokens if g.mixer.token_elements else None
     if window is not None and g.mixer.kind == "chunked":
         yield _reserved(layers, paged_chunk_tokens(window, FAR))
     elif window is not None:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from .readings import Q, formula, is_zero
-from .state import Kept, Recurrent, Widths, convolution_columns
+from .recurrent import Recurrent, Widths
+from .state import Kept, convolution_columns
 
 
 @formula

@@ -26,16 +26,16 @@ def convolution_columns(channels: Q, taps: Q) -> Q:
 
 
 @formula
-def state_bytes(recurrent: Q, columns: Q, b_state: Q = 4, b_column: Q = 2) -> Q:
+def state_bytes(recurrent: Q, columns: Q, b_s: Q = 4, b_kv: Q = 2) -> Q:
     """Bytes that a layer keeps of a sequence whatever its length.
 
     recurrent: elements of the recurrent state [elements]; columns: those of convolutions and
-    shifted tokens [elements]; b_state, b_column: bytes per element of each [B]. Returns [B].
+    shifted tokens [elements]; b_s, b_kv: bytes per element of each [B]. Returns [B].
 
     >>> state_bytes(81920, 15360)
     358400
     """
-    return b_state * recurrent + b_column * columns
+    return b_s * recurrent + b_kv * columns
 
 
 @dataclass(frozen=True)

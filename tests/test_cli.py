@@ -55,9 +55,11 @@ def test_show_has_every_key_of_the_contract(rooflm: Terminal) -> None:
     assert cache["elements_per_token"] == cache["growing_elements_per_token"] == 65536
     assert cache["bytes_per_token"] == 131_072
     assert cache["state_elements_per_sequence"] == cache["state_bytes_per_sequence"] == 0
-    assert cache["layers"] == [
-        {"kind": "full", "count": 32, "window_tokens": None, "elements_per_token": 2048}
-    ]
+    (layers,) = cache["layers"]
+    assert layers == {
+        "kind": "full", "count": 32, "window_tokens": None, "elements_per_token": 2048,
+        "state_elements_per_sequence": 0,
+    }  # fmt: skip
     assert cache["reference"] is None
 
 

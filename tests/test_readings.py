@@ -127,11 +127,12 @@ def test_a_pass_is_the_sum_of_its_segments(model: Model, B: int, S: int) -> None
     assert flops(both) == pytest.approx(sum(map(flops, single)), rel=1e-12)
     for kind in ("read_bytes", "write_bytes"):
         moved = [sum(op.count * getattr(op, kind) for op in ops) for ops in (both, *single)]
-        assert moved[0] == moved[1] + moved[2]
+        # A share 1/m of an entry a token is no whole number.
+        assert moved[0] == pytest.approx(moved[1] + moved[2], rel=1e-12)
 
     def streamed(ops: list[Operator]) -> int:
         # Gathered rows and touched experts grow with the rows of a pass.
-        once = [o for o in ops if o.part not in ("embedding", "experts")]
+        once = [o for o in ops if o.part not in ("embedding", "experts") and o.name != "residual"]
         return sum(o.count * o.weight_bytes for o in once)
 
     assert streamed(both) == streamed(single[0])

@@ -6,12 +6,9 @@ shapes and no data; tiny ones run on the CPU.
 
 from __future__ import annotations
 
-import importlib
-import os
-from collections.abc import Iterator
 from dataclasses import fields
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -19,105 +16,34 @@ from rooflm.calc.architectures import FAMILIES
 from rooflm.calc.attention import Attention
 from rooflm.calc.configkeys import Keys, is_absent
 from rooflm.calc.experts import Experts
-from rooflm.calc.huggingface import model_of_config
 from rooflm.calc.mla import MLA, materialised_flops
-from rooflm.calc.model import Model, cache_elements, ledger, total_parameters
+from rooflm.calc.model import Model, cache_elements, ledger, state_elements, total_parameters
 from rooflm.calc.passes import BF16, Segment
+from rooflm.calc.plain import is_list
 
-from .tiny_models import PUBLISHED, tiny
+from .live import STEPS, B, Step, config_of, instantiate, read, run, transformers
+from .live import one_thread as one_thread
+from .tiny_models import PUBLISHED, SPARSE, tiny
+from .tiny_states import STATES
 
-# Read when transformers is imported: no look at the network, no advice on its own defaults.
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
-os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-
-# Neither package has types that pyright could follow.
-torch: Any = importlib.import_module("torch")
-transformers: Any = importlib.import_module("transformers")
-flop_counter: Any = importlib.import_module("torch.utils.flop_counter")
-
+COMPARED = PUBLISHED | STATES
+"""Every model; test_transformers_states.py runs those that keep a state."""
 # Gemma 4's class writes the heads of its full layers as per_layer_config, which is not read.
-SAVED = [name for name in PUBLISHED if name != "gemma-4-31B"]
-B = 2
-STEPS = ((0, 5), (5, 19), (24, 1))
-"""Tokens cached and new: a prompt shorter than the window of 7, a chunk beyond it, a decode."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Run on one thread: matmuls this small wait for each other, tenfold on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-def read(config: dict[str, Any], name: str = "model") -> Model:
-    """Read plain data as a config.json."""
-    return model_of_config(config, name, "config.json")
-
-
-def config_of(keys: dict[str, Any]) -> Any:
-    """Make the class's own config of some keys."""
-    return transformers.AutoConfig.for_model(**keys)
-
-
-def instantiate(config: Any, device: str, experts: str = "eager") -> Any:
-    """Make a decoder with random weights; eager attention is matmuls that can be counted."""
-    how = {"attn_implementation": "eager", "experts_implementation": experts}
-    with torch.device(device), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        if config.model_type == "mistral4":
-            # Registered as a part of a multimodal model only.
-            return transformers.Mistral4ForCausalLM._from_config(config, **how).eval()
-        return transformers.AutoModelForCausalLM.from_config(config, **how).eval()
+SAVED = [name for name in COMPARED if not name.startswith("gemma-4")]
+WHOLE = [name for name in PUBLISHED if name not in SPARSE]
+"""Models whose caches hold keys and values of layers of their own and nothing else."""
 
 
 @cache
 def stored(name: str) -> tuple[Any, int]:
     """Count the parameters of a published model in its class, a shared one once."""
-    config = config_of(PUBLISHED[name])
+    config = config_of(COMPARED[name])
     number = sum(p.numel() for p in instantiate(config, "meta").parameters())
     if config.model_type == "longcat_flash":
         # The class gives its empty experts two of three matrices; the checkpoint does not.
         empty = 2 * config.hidden_size * config.expert_ffn_hidden_size * config.zero_expert_num
         number -= config.num_hidden_layers // 2 * empty
     return config, number
-
-
-class Step(NamedTuple):
-    """What a step of a tiny model did."""
-
-    flops: int
-    read: int
-    """Cache elements that attention was given, those of the new tokens included."""
-    written: int
-    held: int
-    """Cache elements between this step and the next."""
-
-
-def run(model: Any, device: str, steps: tuple[tuple[int, int], ...]) -> list[Step]:
-    """Run a model, and watch what goes into its cache and comes out."""
-    kept = transformers.DynamicCache(config=model.config)
-    update = kept.update
-    traffic: list[tuple[int, int]] = []
-
-    def watched(keys: Any, values: Any, *rest: Any, **named: Any) -> Any:
-        out = update(keys, values, *rest, **named)
-        traffic.append((sum(t.numel() for t in out), keys.numel() + values.numel()))
-        return out
-
-    kept.update = watched
-    done: list[Step] = []
-    for _, new in steps:
-        traffic.clear()
-        ids = torch.ones(B, new, dtype=torch.long, device=device)
-        counter = flop_counter.FlopCounterMode(display=False)
-        with torch.no_grad(), counter:
-            model(ids, cache=kept, use_cache=True)
-        held = sum(layer.keys.numel() + layer.values.numel() for layer in kept.layers)
-        read, written = (sum(column) for column in zip(*traffic, strict=True))
-        done.append(Step(counter.get_total_flops(), read, written, held))
-    return done
 
 
 @cache
@@ -173,22 +99,23 @@ def needed_reads(model: Model, n: int, T: int) -> Any:
     return elements
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", COMPARED)
 def test_parameters_are_those_of_the_class(name: str) -> None:
     """The keys of a checkpoint alone, without the class's defaults, give its parameters."""
     _, number = stored(name)
 
-    assert number == total_parameters(read(PUBLISHED[name]))
+    assert number == total_parameters(read(COMPARED[name]))
 
 
 @pytest.mark.parametrize("name", SAVED)
 def test_a_saved_config_reads_like_its_keys(name: str) -> None:
-    """All keys that the class writes into a config.json give the same parameters and cache."""
+    """All keys that the class writes into a config.json give the same counts."""
     config, number = stored(name)
-    keys = read(PUBLISHED[name])
+    keys = read(COMPARED[name])
     for saved in (config.to_dict(), config.to_diff_dict()):
         model = read(saved)
         assert number == total_parameters(model)
+        assert state_elements(keys) == state_elements(model)
         for S in (1, 1000, 10**6):
             assert cache_elements(keys, S) == cache_elements(model, S)
 
@@ -197,10 +124,10 @@ def test_every_class_is_compared() -> None:
     """Each row of rooflm whose class transformers has is one of the models here."""
     known = {kind for kind in FAMILIES if kind in transformers.CONFIG_MAPPING}
 
-    assert known == {config["model_type"] for config in PUBLISHED.values()}
+    assert known == {config["model_type"] for config in COMPARED.values()}
 
 
-@pytest.mark.parametrize("kind", sorted({c["model_type"] for c in PUBLISHED.values()}))
+@pytest.mark.parametrize("kind", sorted({c["model_type"] for c in COMPARED.values()}))
 def test_class_defaults_are_those_of_the_class(kind: str) -> None:
     """What rooflm fills in for an absent key is what the class fills in."""
     family = FAMILIES[kind]
@@ -214,12 +141,16 @@ def test_class_defaults_are_those_of_the_class(kind: str) -> None:
     assumed |= {trait[0]: trait[1] for trait in traits if isinstance(trait, tuple)}
     for key, value in assumed.items():
         name, given = keys.find(key)
+        if is_list(given):
+            # The class keeps one number for all layers as a list of them.
+            assert set(given) == {given[0]}
+            given = given[0]
         # Keys of older configs, such as sliding_window_pattern, are no longer written.
         if not is_absent(given):
             assert (name, value) == (name, given)
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", WHOLE)
 def test_cache_of_the_class(name: str) -> None:
     """Attention reads and writes what the ledger says, and the next token's needs are kept.
 
@@ -238,7 +169,7 @@ def test_cache_of_the_class(name: str) -> None:
         assert step.held == repeats * B * (cache_elements(model, n + T + 1) - token)
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", WHOLE)
 def test_decode_reads_the_cache_of_its_context(name: str) -> None:
     """The step at context S reads the elements that a cache of S tokens is counted with."""
     model, steps = observed(name)
@@ -249,7 +180,7 @@ def test_decode_reads_the_cache_of_its_context(name: str) -> None:
     assert steps[-1].read == repeats * B * cache_elements(model, n + T)
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", WHOLE)
 def test_flops_of_the_class(name: str) -> None:
     """Prompt, chunk and decode of a tiny model take the ledger's FLOPs and the class's waste."""
     model, steps = observed(name)

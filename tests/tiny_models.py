@@ -273,8 +273,54 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "q_lora_rank": None, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
         "v_head_dim": 128, "moe_intermediate_size": 2048, "n_routed_experts": 128,
         "num_experts_per_tok": 8, "vocab_size": 262144},
+    "DeepSeek-V3.2": {"model_type": "deepseek_v32", "hidden_size": 7168,
+        "intermediate_size": 18432, "num_hidden_layers": 4, "num_attention_heads": 128,
+        "num_key_value_heads": 128, "moe_intermediate_size": 2048, "n_routed_experts": 256,
+        "num_experts_per_tok": 8, "index_n_heads": 64, "index_head_dim": 128, "index_topk": 2048,
+        "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+        "v_head_dim": 128, "vocab_size": 129280},
+    "GLM-5.2": {"model_type": "glm_moe_dsa", "hidden_size": 6144, "intermediate_size": 12288,
+        "num_hidden_layers": 6, "num_attention_heads": 64, "num_key_value_heads": 64,
+        "moe_intermediate_size": 2048, "n_routed_experts": 256, "num_experts_per_tok": 8,
+        "index_n_heads": 32, "index_head_dim": 128, "index_topk": 2048, "index_topk_freq": 4,
+        "q_lora_rank": 2048, "kv_lora_rank": 512, "qk_nope_head_dim": 192, "qk_rope_head_dim": 64,
+        "v_head_dim": 256, "vocab_size": 154880},
+    "DeepSeek-V4-Flash": {"model_type": "deepseek_v4", "hidden_size": 4096,
+        "num_hidden_layers": 5, "num_attention_heads": 64,
+        "head_dim": 512, "q_lora_rank": 1024, "qk_rope_head_dim": 64, "sliding_window": 128,
+        "compress_ratios": [0, 0, 4, 128, 4, 0], "compress_rate_csa": 4, "compress_rate_hca": 128,
+        "o_groups": 8, "o_lora_rank": 1024, "hc_mult": 4, "index_n_heads": 64,
+        "index_head_dim": 128, "index_topk": 512, "n_routed_experts": 256,
+        "num_experts_per_tok": 6, "moe_intermediate_size": 2048, "vocab_size": 129280},
+    "MiniMax-M3": {"model_type": "minimax_m3_vl_text", "hidden_size": 6144,
+        "intermediate_size": 3072, "dense_intermediate_size": 12288,
+        "shared_intermediate_size": 3072, "num_hidden_layers": 4, "num_attention_heads": 64,
+        "num_key_value_heads": 4, "head_dim": 128, "num_local_experts": 128,
+        "num_experts_per_tok": 4, "moe_layer_freq": [0, 1, 1, 1], "layer_types":
+        ["full_attention", "minimax_m3_sparse", "minimax_m3_sparse", "minimax_m3_sparse"],
+        "index_n_heads": 4, "index_head_dim": 128, "index_block_size": 128,
+        "index_topk_blocks": 16, "vocab_size": 200064},
+    "gemma-3n-E2B": {"model_type": "gemma3n_text", "hidden_size": 2048, "intermediate_size": 8192,
+        "num_hidden_layers": 6, "num_attention_heads": 8, "num_key_value_heads": 2,
+        "num_kv_shared_layers": 3, "layer_types": ["sliding_attention", "sliding_attention",
+        "full_attention", "sliding_attention", "sliding_attention", "full_attention"],
+        "sliding_window": 512, "altup_num_inputs": 4, "laurel_rank": 64,
+        "hidden_size_per_layer_input": 256, "vocab_size_per_layer_input": 262144,
+        "vocab_size": 262400},
+    "gemma-4-E2B": {"model_type": "gemma4_text", "hidden_size": 1536, "intermediate_size": 6144,
+        "num_hidden_layers": 6, "num_attention_heads": 8, "num_key_value_heads": 1,
+        "num_kv_shared_layers": 3, "use_double_wide_mlp": True, "layer_types":
+        ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention",
+        "sliding_attention", "full_attention"], "sliding_window": 512, "head_dim": 256,
+        "global_head_dim": 512, "hidden_size_per_layer_input": 256,
+        "vocab_size_per_layer_input": 262144, "vocab_size": 262144},
 }  # fmt: skip
 """Keys of config.json by model."""
+
+SPARSE = (
+    "DeepSeek-V3.2", "GLM-5.2", "DeepSeek-V4-Flash", "MiniMax-M3", "gemma-3n-E2B", "gemma-4-E2B",
+)  # fmt: skip
+"""Models whose caches and FLOPs test_transformers_sparse.py compares."""
 
 SMALL: dict[str, int] = {
     "hidden_size": 128, "n_embd": 128, "d_model": 128, "intermediate_size": 144, "ffn_dim": 144,
@@ -285,7 +331,11 @@ SMALL: dict[str, int] = {
     "shared_expert_intermediate_size": 36, "num_local_experts": 16, "num_experts": 16,
     "n_routed_experts": 16, "moe_num_experts": 16, "zero_expert_num": 0, "num_experts_per_tok": 2,
     "moe_k": 2, "moe_topk": 2, "q_lora_rank": 44, "kv_lora_rank": 20, "qk_nope_head_dim": 18,
-    "qk_rope_head_dim": 10, "v_head_dim": 22,
+    "qk_rope_head_dim": 10, "v_head_dim": 22, "index_n_heads": 4, "index_head_dim": 14,
+    "index_topk": 6, "index_block_size": 4, "index_topk_blocks": 2, "compress_rate_csa": 3,
+    "compress_rate_hca": 8, "o_groups": 4, "o_lora_rank": 13, "hc_mult": 3,
+    "dense_intermediate_size": 152, "shared_intermediate_size": 36, "altup_num_inputs": 3,
+    "laurel_rank": 11, "hidden_size_per_layer_input": 9, "vocab_size_per_layer_input": 127,
 }  # fmt: skip
 """Sizes small enough to run, and different enough that none passes for another.
 
