@@ -16,6 +16,7 @@ from .matmul import matmul_flops
 from .passes import Operator, Precision, Segment
 from .readings import Q, ceil, floor, formula, half, is_zero, minimum, total
 from .state import NOTHING
+from .weights import Tensor, Weighted, read_bytes, vector
 
 
 @formula
@@ -188,7 +189,7 @@ Gate = Literal["none", "width", "head"]
 
 
 @dataclass(frozen=True)
-class Attention:
+class Attention(Weighted):
     """A mixer: softmax attention of one layer, over all of the context or a part of it."""
 
     N: Q
@@ -279,22 +280,23 @@ class Attention:
             case "width":
                 return self.N * self.value_width
 
-    def qkv_parameters(self, D: Q) -> Q:
-        """Weights and biases of the projections into the layer [parameters]."""
-        width = self.N * self.H + self.key_value_width
-        weights = self.inputs * D * (width + self.gate_width)
-        return weights + (width if self.qkv_bias else 0)
-
-    def out_parameters(self, D: Q) -> Q:
-        """Weights and biases of the output projection [parameters]."""
-        return self.N * self.value_width * D + (D if self.out_bias else 0)
-
-    def parameters(self, D: Q) -> dict[str, Q]:
-        """Count the parameters of one layer by part."""
-        return {
-            "attention": self.qkv_parameters(D) + self.out_parameters(D) + self.extra,
-            "qk_norm": self.qk_norm_parameters,
-        }
+    def tensors(self, D: Q) -> Iterator[Tensor]:
+        """List the weights of one layer."""
+        wide, heads = self.inputs * D, self.N * self.H
+        widths = [heads]
+        if not self.shares:
+            widths += [self.K * self.H]
+            widths += [] if self.value_is_key else [self.K * self.value_width]
+        yield from (Tensor("qkv", "attention", wide, columns) for columns in widths)
+        if self.qkv_bias:
+            yield from (vector("qkv", "attention", columns) for columns in widths)
+        if self.gate != "none":
+            yield Tensor("qkv", "attention", wide, self.gate_width)
+        yield vector("qkv", "qk_norm", self.qk_norm_parameters)
+        yield vector("qkv", "attention", self.extra)
+        yield Tensor("out", "attention", self.N * self.value_width, D)
+        if self.out_bias:
+            yield vector("out", "attention", D)
 
     @property
     def key_value_elements(self) -> Q:
@@ -389,18 +391,19 @@ class Attention:
     ) -> Iterator[Operator]:
         """List what `count` such layers execute in a pass."""
         N, H, H_v = self.N, self.H, self.value_width
-        b_w, b_kv, b_x = precision.weights.bytes, precision.cache.bytes, precision.activations.bytes
+        b_kv, b_x = precision.cache.bytes, precision.activations.bytes
+        held, compute = list(self.tensors(D)), precision.compute_of("attention")
         rows = total(s.rows for s in segments)
         kept_rows = total(s.rows for s in segments if s.keeps)
         width, wide = N * H + self.key_value_width + self.gate_width, self.inputs * D
         written = b_kv * (0 if self.shares else self.key_value_elements) * kept_rows
-        qkv = self.qkv_parameters(D) + self.qk_norm_parameters + self.extra
         yield Operator(
             name="qkv",
             part="attention projections",
             count=count,
             flops=matmul_flops(rows, wide, width),
-            weight_bytes=b_w * qkv,
+            compute=compute,
+            weight_bytes=read_bytes(held, "qkv", precision),
             write_bytes=written,
             activation_bytes=b_x * (wide + N * H + self.gate_width) * rows,
             live_bytes=b_x * (D + wide + width) * rows,
@@ -421,14 +424,15 @@ class Attention:
             part="attention projections",
             count=count,
             flops=matmul_flops(rows, N * H_v, D),
-            weight_bytes=b_w * self.out_parameters(D),
+            compute=compute,
+            weight_bytes=read_bytes(held, "out", precision),
             activation_bytes=b_x * (N * H_v + D) * rows,
             live_bytes=b_x * (2 * D + N * H_v) * rows,
         )
 
 
 @dataclass(frozen=True)
-class NoMixer:
+class NoMixer(Weighted):
     """A layer whose attention was taken out."""
 
     LETTERS: ClassVar[dict[str, str]] = {}
@@ -437,9 +441,9 @@ class NoMixer:
     token_elements = growing_elements = reference_token_elements = 0
     state = reference_state = NOTHING
 
-    def parameters(self, D: Q) -> dict[str, Q]:
-        """Count no parameters."""
-        return {}
+    def tensors(self, D: Q) -> Iterator[Tensor]:
+        """List no weights."""
+        return iter(())
 
     def cache_elements(self, S: Q) -> Q:
         """Keep nothing."""

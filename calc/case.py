@@ -68,8 +68,12 @@ class Case:
     @property
     def rates(self) -> Rates:
         """Rates of the machine for the formats of the case."""
+        formats = self.precision
         return rates(
-            self.machine, self.precision.weights.compute, needed=self.time_model != "bandwidth"
+            self.machine,
+            formats.activations.compute,
+            needed=self.time_model != "bandwidth",
+            others=formats.computes,
         )
 
     def step(self, B: Q, S: Q) -> list[Segment]:

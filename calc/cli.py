@@ -175,8 +175,9 @@ def _step_tokens(model: Any, text: str | None) -> float:
 
 
 def _precision(typed: Counting, machine: Any = None) -> Any:
+    from .formats import find_format
     from .hardware import natural_format
-    from .passes import Precision, find_format
+    from .passes import Precision
 
     natural = natural_format(machine) if machine is not None else "bf16"
     chosen = _given(typed.weights, natural)

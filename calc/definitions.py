@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 from .branches import active
 from .case import Case, max_sequences, memory, memory_bytes
+from .formats import FORMATS
 from .inverse import affine
 from .matmul import intensity, ridge
-from .memory import activations_bytes, reserved_cache_bytes
+from .memory import activations_bytes, reserved_cache_bytes, weights_bytes
 from .model import (
     gathered_parts,
     growing_elements,
@@ -20,7 +21,7 @@ from .model import (
     token_elements,
     untouched_parameters,
 )
-from .passes import FORMATS, Operator, Segment, decode, prefill
+from .passes import Operator, Segment, decode, prefill
 from .readings import Q, is_zero, total
 from .requests import Work, chunk_count, end_to_end_time, prefill_passes, reused_tokens
 from .roofline import operator_figures
@@ -122,8 +123,8 @@ def _model_definitions(case: Case) -> Definitions:
         "bytes_per_token": precision.cache.bytes * letter("elements_per_token"),
         "state_elements_per_sequence": state_elements(model),
         "state_bytes_per_sequence": sequence_state_bytes(model, precision),
-        "weights_bytes": precision.weights.bytes * total_,
-        **{f.name: f.bytes * total_ for f in FORMATS.values()},
+        "weights_bytes": weights_bytes(model, precision, norms=not case.lecture),
+        **{f.name: f.bytes * total_ for f in FORMATS.values() if f.covers == "all"},
     }
 
 
@@ -189,12 +190,21 @@ def _pass(case: Case, segments: Sequence[Segment], prefix: str = "") -> Definiti
     # The pass as one operator: what the time models see that add up nothing.
     work, moved = letter(f"{prefix}flops"), letter(f"{prefix}bytes")
     one = [Operator("all", "all", 1, flops=work, weight_bytes=moved)]
+    own = sorted({op.compute for op in pass_ if op.compute in rates.others})
+    if own:
+        # Work at another peak is told apart from the rest of it.
+        for compute in own:
+            done = flops([op for op in pass_ if op.compute == compute])
+            known[f"{prefix}{compute}_flops"] = done
+        apart = {c: letter(f"{prefix}{c}_flops") for c in own}
+        one = [replace(one[0], flops=work - sum(apart.values()))]
+        one += [Operator("all", "all", 1, compute=c, flops=done) for c, done in apart.items()]
     known[f"{prefix}floor_s"] = step_time(one, rates, "overlap")
     least = case.least_ledger(segments, pass_)
     if least is not pass_:
         known |= _by_part(least, f"{prefix}least_bytes", compulsory_bytes)
-        fewest = replace(one[0], weight_bytes=letter(f"{prefix}least_bytes"))
-        known[f"{prefix}floor_s"] = step_time([fewest], rates, "overlap")
+        fewest = [replace(one[0], weight_bytes=letter(f"{prefix}least_bytes")), *one[1:]]
+        known[f"{prefix}floor_s"] = step_time(fewest, rates, "overlap")
     if case.time_model == "operator":
         return known | _by_part(pass_, f"{prefix}bound_s", lambda ops: step_time(ops, rates))
     return known | {f"{prefix}bound_s": step_time(one, rates, case.time_model)}

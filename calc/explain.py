@@ -7,7 +7,7 @@ from typing import Any
 
 from .definitions import Definitions, Question, compose, definitions, point
 from .errors import RooflmError, nearest
-from .passes import FORMATS
+from .formats import FORMATS
 from .sweep import assumptions
 from .symbols import UNITS, Expr, Values, latex, letter, number, symbolic_case, sympy, text
 

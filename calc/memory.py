@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from .model import Model, total_parameters
+from .model import Model, tensors
 from .passes import Operator, Precision
 from .readings import Q, ceil, formula, maximum, minimum, total
+from .weights import tensor_bytes
 
 
 def weights_bytes(model: Model, precision: Precision, norms: bool = True) -> Q:
     """Bytes that the weights take [B]; `norms=False` is the lecture's count."""
-    return precision.weights.bytes * total_parameters(model, norms)
+    return total(
+        times * tensor_bytes(tensor, precision)
+        for times, tensor in tensors(model)
+        if norms or tensor.part not in ("norms", "qk_norm")
+    )
 
 
 def activations_bytes(ledger: Sequence[Operator]) -> Q:

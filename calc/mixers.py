@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 from .passes import Operator, Precision, Segment
 from .readings import Q
 from .state import Kept
+from .weights import Tensor
 
 
 class Mixer(Protocol):
@@ -56,6 +57,10 @@ class Mixer(Protocol):
     @property
     def reference_state(self) -> Kept:
         """What the reference implementation keeps of it."""
+        ...
+
+    def tensors(self, D: Q) -> Iterator[Tensor]:
+        """List the weights of one layer, D the model width."""
         ...
 
     def parameters(self, D: Q) -> dict[str, Q]:

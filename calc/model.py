@@ -14,6 +14,7 @@ from .mlp import MLP
 from .passes import BF16, Operator, Precision, Routing, Segment
 from .readings import Q, formula, is_zero, minimum, total
 from .state import Kept
+from .weights import Tensor, vector
 
 if TYPE_CHECKING:
     from .residual import Residual
@@ -125,36 +126,48 @@ def embedding_read_bytes(rows: Q, V: Q, D: Q, b: Q = 2) -> Q:
     return minimum(rows, V) * D * b
 
 
-def parameters(model: Model) -> dict[str, Q]:
-    """Count the parameters of a model by part; parts that it lacks are absent.
+def tensors(model: Model) -> Iterator[tuple[Q, Tensor]]:
+    """List the weights of a model, each with how many layers hold such.
 
-    Returns a dict of part name to [parameters]; `sum` of it is the total. A tied head is 0: its
-    table is the embedding. Buffers that are not trained (rotary tables, masks) are left out.
+    A tied head is left out: its table is the embedding. Buffers that are not trained (rotary
+    tables, masks) are left out as well.
     """
     D, V = model.D, model.V
     E = D if model.embedding_width is None else model.embedding_width
     width = NORM_WEIGHTS[model.norm] * D
-    parts: dict[str, Q] = {
-        "embedding": embedding_parameters(V, E),
-        "head": (0 if model.tied else embedding_parameters(V, E)) + (V if model.head_bias else 0),
-        "norms": width * total(g.norms * g.stored for g in model.groups)
-        + (width if model.final_norm else 0),
-    }
-    if not is_zero(model.positions):
-        parts["positions"] = model.positions * D
-    if model.embedding_width is not None:
-        parts["projections"] = 2 * D * E
-    counted: list[tuple[Q, dict[str, Q]]] = []
+    yield 1, Tensor("embedding", "embedding", E, V)
+    if not model.tied:
+        yield 1, Tensor("head", "head", E, V)
+    if model.head_bias:
+        yield 1, vector("head", "head", V)
     for group in model.groups:
-        counted += [(group.stored, group.mixer.parameters(D))]
-        counted += [(group.stored, group.ffn.parameters(D)), (group.count, {"own": group.own})]
+        yield group.stored, vector("norms", "norms", width * group.norms)
+    if model.final_norm:
+        yield 1, vector("final norm", "norms", width)
+    if not is_zero(model.positions):
+        yield 1, Tensor("embedding", "positions", D, model.positions)
+    if model.embedding_width is not None:
+        yield 1, Tensor("project in", "projections", E, D)
+        yield 1, Tensor("project out", "projections", D, E)
+    for group in model.groups:
+        yield from ((group.stored, t) for t in group.mixer.tensors(D))
+        yield from ((group.stored, t) for t in group.ffn.tensors(D))
+        if not is_zero(group.own):
+            yield group.count, Tensor("own", "own", group.own, 1)
     if model.residual is not None:
-        apart = model.residual.parameters(D, model.layers)
-        counted += [(model.layers, model.residual.layer_parameters(D)), (1, apart)]
-    for times, layer in counted:
-        for part, number in layer.items():
-            if not is_zero(number):
-                parts[part] = parts.get(part, 0) + times * number
+        yield from ((1, t) for t in model.residual.tensors(D, model.layers))
+
+
+def parameters(model: Model) -> dict[str, Q]:
+    """Count the parameters of a model by part; parts that it lacks are absent.
+
+    Returns a dict of part name to [parameters]; `sum` of it is the total. A tied head is 0.
+    """
+    parts: dict[str, Q] = {"embedding": 0, "head": 0, "norms": 0}
+    for times, tensor in tensors(model):
+        number = tensor.parameters
+        if not is_zero(number):
+            parts[tensor.part] = parts.get(tensor.part, 0) + times * number
     return parts
 
 
@@ -277,16 +290,17 @@ def _operators(
 ) -> Iterator[Operator]:
     D, V = model.D, model.V
     E = D if model.embedding_width is None else model.embedding_width
-    b_w, b_x = precision.weights.bytes, precision.activations.bytes
+    b_x = precision.activations.bytes
     rows = total(s.rows for s in segments)
     head_rows = total(s.sequences * s.head_rows for s in segments if not is_zero(s.head_rows))
-    norm_bytes = b_w * NORM_WEIGHTS[model.norm] * D
+    norm_bytes = b_x * NORM_WEIGHTS[model.norm] * D
 
-    gathered = embedding_read_bytes(rows, V, E, b_w)
+    # A row of the table is a column of its matrix.
+    gathered = minimum(rows, V) * precision.format_of("embedding").matrix_bytes(E, 1)
     if not is_zero(model.positions):
         # Equal sequences stand at equal positions: their rows are the same.
         places = total(s.new for s in segments)
-        gathered = gathered + embedding_read_bytes(places, model.positions, D, b_w)
+        gathered = gathered + embedding_read_bytes(places, model.positions, D, b_x)
     yield Operator(
         name="embedding",
         part="embedding",
@@ -320,7 +334,9 @@ def _operators(
         part="head",
         count=1,
         flops=matmul_flops(head_rows, E, V),
-        weight_bytes=b_w * (embedding_parameters(V, E) + (V if model.head_bias else 0)),
+        compute=precision.compute_of("head"),
+        weight_bytes=precision.format_of("embedding" if model.tied else "head").matrix_bytes(E, V)
+        + (b_x * V if model.head_bias else 0),
         activation_bytes=(b_x * E + 4 * V) * head_rows,
         # Logits are sampled in fp32.
         live_bytes=(b_x * E + 4 * V) * head_rows,
@@ -333,25 +349,26 @@ def _layer_operators(
     """List what the layers of a group execute."""
     D = model.D
     if model.norm != "none" and not is_zero(group.norms):
-        b_w, b_x = precision.weights.bytes, precision.activations.bytes
+        b_x = precision.activations.bytes
         moved = 2 * b_x * D * total(s.rows for s in segments)
         yield Operator(
             name="norms",
             part="norms",
             count=group.count * group.norms,
-            weight_bytes=b_w * NORM_WEIGHTS[model.norm] * D,
+            weight_bytes=b_x * NORM_WEIGHTS[model.norm] * D,
             activation_bytes=moved,
             live_bytes=moved,
         )
     if not is_zero(group.own):
         rows = total(s.rows for s in segments)
-        b_w, b_x = precision.weights.bytes, precision.activations.bytes
+        b_x, kind = precision.activations.bytes, precision.format_of("own")
         yield Operator(
             name="own",
             part="own",
             count=group.count,
             flops=matmul_flops(rows, group.own, 1),
-            weight_bytes=b_w * group.own,
+            compute=precision.compute_of("own"),
+            weight_bytes=kind.matrix_bytes(group.own, 1),
             activation_bytes=2 * b_x * D * rows,
             live_bytes=2 * b_x * D * rows,
         )
@@ -360,13 +377,13 @@ def _layer_operators(
 
 
 def _projection(name: str, rows: Q, D: Q, F: Q, precision: Precision) -> Operator:
-    b_w, b_x = precision.weights.bytes, precision.activations.bytes
+    b_x = precision.activations.bytes
     return Operator(
         name=name,
         part="embedding",
         count=1,
         flops=matmul_flops(rows, D, F),
-        weight_bytes=b_w * D * F,
+        weight_bytes=b_x * D * F,
         activation_bytes=b_x * (D + F) * rows,
         live_bytes=b_x * (D + F) * rows,
     )

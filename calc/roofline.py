@@ -30,7 +30,7 @@ def operator_figures(op: Operator, rates: Rates) -> dict[str, Q]:
 
 def operator_row(op: Operator, rates: Rates) -> dict[str, Any]:
     """Answer one operator by the keys of the contract."""
-    computing = compute_time(op.flops, rates.flops_per_s)
+    computing = compute_time(op.flops, rates.peak(op.compute))
     moving = bandwidth_time(op.compulsory_bytes, rates.bytes_per_s)
     return {
         "name": op.name,

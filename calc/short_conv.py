@@ -31,8 +31,8 @@ class ShortConv(Recurrent):
     def widths(self, D: Q) -> Widths:
         """Tell the weights of one layer."""
         return Widths(
-            into=3 * D * D,
-            out=D * D,
+            into=((D, 3 * D),),
+            out=((D, D),),
             rest=D * self.taps + (5 * D if self.bias else 0),
             norms=0,
             wide=3 * D,

@@ -6,8 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from .experts import Experts, NoFeedForward
+from .formats import FORMATS
 from .letters import dimensions
-from .memory import BATCHED_TOKENS, BLOCK_TOKENS, paged_chunk_tokens, paged_window_tokens
+from .memory import (
+    BATCHED_TOKENS,
+    BLOCK_TOKENS,
+    paged_chunk_tokens,
+    paged_window_tokens,
+    weights_bytes,
+)
 from .mlp import MLP
 from .model import (
     Group,
@@ -21,7 +28,10 @@ from .model import (
     token_elements,
     total_parameters,
 )
-from .passes import FORMATS, Precision
+from .passes import Precision
+
+SHOWN = ("fp32", "bf16", "fp16")
+"""Formats of which `show` tells the bytes of all weights."""
 
 
 def show(model: Model, precision: Precision, norms: bool = True) -> dict[str, Any]:
@@ -44,8 +54,10 @@ def show(model: Model, precision: Precision, norms: bool = True) -> dict[str, An
             **counted,
         },
         "extras": dict(model.extras),
-        "weights_bytes": precision.weights.bytes * total,
-        "weights_bytes_by_format": {f.name: f.bytes * total for f in FORMATS.values()},
+        "weights_bytes": weights_bytes(model, precision, norms),
+        "weights_bytes_by_format": {
+            name: weights_bytes(model, Precision(weights=FORMATS[name]), norms) for name in SHOWN
+        },
         "file_bytes": model.file_bytes,
         "cache": cache(model, precision),
         "unusual": list(dict.fromkeys(unusual(model))),

@@ -10,10 +10,11 @@ from .mixers import Mixer
 from .passes import Operator, Precision, Segment
 from .readings import Q
 from .state import Kept
+from .weights import Tensor, Weighted
 
 
 @dataclass(frozen=True)
-class SideBySide:
+class SideBySide(Weighted):
     """A mixer of two: what either one needs is needed."""
 
     first: Mixer
@@ -61,10 +62,10 @@ class SideBySide:
         """What the reference implementation keeps of it."""
         return _both(self.first.reference_state, self.second.reference_state)
 
-    def parameters(self, D: Q) -> dict[str, Q]:
-        """Count the parameters of one layer by part."""
-        one, other = self.first.parameters(D), self.second.parameters(D)
-        return {part: one.get(part, 0) + other.get(part, 0) for part in {**one, **other}}
+    def tensors(self, D: Q) -> Iterator[Tensor]:
+        """List the weights of one layer."""
+        yield from self.first.tensors(D)
+        yield from self.second.tensors(D)
 
     def cache_elements(self, S: Q) -> Q:
         """Count the elements that one layer keeps for a sequence of S tokens."""

@@ -233,14 +233,16 @@ def _rate(case: Case, unknown: Unknown, batch: int, context: int, latency: float
         what = "compute is not counted in this accounting"
         option = "--accounting" if case.lecture else "--time-model"
         raise RooflmError(what, option, "Leave the option out.")
-    compute = case.precision.weights.compute
+    compute = case.precision.activations.compute
     x, unit = (BETA, "B/s") if bandwidth else (PEAK, "FLOP/s")
 
     def at(rate: float) -> Case:
         machine = case.machine
         if bandwidth:
             return replace(case, machine=replace(machine, bandwidth_bytes_per_s=rate))
-        return replace(case, machine=replace(machine, flops={compute: rate}, best_flops={}))
+        return replace(
+            case, machine=replace(machine, flops={**machine.flops, compute: rate}, best_flops={})
+        )
 
     def seconds(rate: float) -> float:
         return step_s(at(rate), batch, context)

@@ -183,7 +183,7 @@ def assumptions(
             f"writes, no activations; time = bytes / {bandwidth}"
         )
     if timed and not case.lecture:
-        compute, peak = formats.weights.compute, case.rates.flops_per_s
+        compute, peak = formats.activations.compute, case.rates.flops_per_s
         if peak is None or case.time_model == "bandwidth":
             speed = bandwidth
         else:

@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 import sympy as untyped_sympy
 
 from .case import Case
+from .formats import Format
 from .hardware import Machine
 from .letters import symbolic
-from .passes import Format, Precision
 from .readings import Q
 
 sympy: Any = untyped_sympy
@@ -37,11 +37,11 @@ def count(name: str) -> Expr:
 
 
 BETA, PEAK, CAPACITY, RESERVE = map(letter, ("β", "C", "M", "R"))
-B_W, B_KV, B_S = map(letter, ("b_w", "b_kv", "b_s"))
+B_W, B_KV, B_S, B_R = map(letter, ("b_w", "b_kv", "b_s", "b_r"))
 BATCH, CONTEXT = count("B"), count("S")
 
 UNITS = {
-    "β": "B/s", "C": "FLOP/s", "M": "B", "R": "B", "b_w": "B", "b_kv": "B", "b_s": "B",
+    "β": "B/s", "C": "FLOP/s", "M": "B", "R": "B", "b_w": "B", "b_kv": "B", "b_s": "B", "b_r": "B",
     "S": "tokens", "P": "tokens", "T": "tokens", "T_c": "tokens", "h": "tokens", "G": "tokens",
     "W": "tokens",
 }  # fmt: skip
@@ -63,12 +63,13 @@ def symbolic_case(case: Case) -> Symbolic:
     """Put symbols in place of every number of a case; a reserve of nothing stays 0."""
     model, dimensions = symbolic(case.model)
     formats = case.precision
+    others: Mapping[str, Q] = case.rates.others if _has_rate(case) else {}
     machine = Machine(
         name=case.machine.name,
         full_name=case.machine.full_name,
         kind=case.machine.kind,
         bandwidth_bytes_per_s=BETA,
-        flops={formats.weights.compute: PEAK},
+        flops={formats.activations.compute: PEAK, **{c: letter(f"C_{c}") for c in others}},
     )
     values: Values = {count(name): value for name, value in dimensions.items()}
     values |= {
@@ -77,17 +78,26 @@ def symbolic_case(case: Case) -> Symbolic:
         B_KV: formats.cache.bytes,
         B_S: formats.state.bytes,
     }
+    rest = formats.activations
+    own = {part: letter(f"b_{part}") for part, _ in formats.parts}
+    values |= {own[part]: kind.bytes for part, kind in formats.parts}
+    if rest is not formats.weights:
+        values[B_R] = rest.bytes
     peak = case.rates.flops_per_s if _has_rate(case) else None
     if peak is not None:
         values[PEAK] = peak
+        values |= {letter(f"C_{c}"): rate for c, rate in others.items()}
     if _has_capacity(case):
         values[CAPACITY] = case.limit[0]
     if case.reserve_bytes:
         values[RESERVE] = case.reserve_bytes
-    precision = Precision(
-        weights=Format(formats.weights.name, B_W, formats.weights.compute),
-        cache=Format(formats.cache.name, B_KV, formats.cache.compute),
-        state=Format(formats.state.name, B_S, formats.state.compute),
+    precision = replace(
+        formats,
+        weights=_in_bytes(formats.weights, B_W),
+        cache=_in_bytes(formats.cache, B_KV),
+        state=_in_bytes(formats.state, B_S),
+        rest=None if rest is formats.weights else _in_bytes(rest, B_R),
+        parts=tuple((part, _in_bytes(kind, own[part])) for part, kind in formats.parts),
     )
     letters = replace(
         case,
@@ -100,13 +110,18 @@ def symbolic_case(case: Case) -> Symbolic:
     return Symbolic(letters, values)
 
 
+def _in_bytes(kind: Format, symbol: Expr) -> Format:
+    """Put a symbol in place of the bytes of a number; scales keep their own."""
+    return replace(kind, bits=8 * symbol)
+
+
 def _has_capacity(case: Case) -> bool:
     machine = case.machine
     return not (case.capacity_bytes is machine.driver_bytes is machine.label_bytes is None)
 
 
 def _has_rate(case: Case) -> bool:
-    compute = case.precision.weights.compute
+    compute = case.precision.activations.compute
     return compute in case.machine.flops or compute in case.machine.best_flops
 
 

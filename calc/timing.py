@@ -6,8 +6,8 @@ or an efficiency below 1: they are bounds of a perfect implementation, not estim
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from .passes import Operator
@@ -25,6 +25,12 @@ class Rates:
     """Dense peak of the format that computes; None where it is not known [FLOP/s]."""
     bytes_per_s: Q
     """Memory bandwidth [B/s]."""
+    others: Mapping[str, Q] = field(default_factory=dict[str, Q])
+    """Peaks of formats that multiply weights of fewer bits, by format [FLOP/s]."""
+
+    def peak(self, compute: str) -> Q:
+        """Peak that does the products of an operator; the plain one where a chip has no other."""
+        return self.others.get(compute, self.flops_per_s)
 
 
 @formula
@@ -86,21 +92,28 @@ def step_time(ledger: Sequence[Operator], rates: Rates, model: TimeModel = "oper
         case "overlap":
             return maximum(
                 bandwidth_time(compulsory_bytes(ledger), rates.bytes_per_s),
-                compute_time(flops(ledger), rates.flops_per_s),
+                computing_time(ledger, rates),
             )
         case "operator":
             return total(op.count * operator_time(op, rates) for op in ledger)
         case "serial":
-            return bandwidth_time(compulsory_bytes(ledger), rates.bytes_per_s) + compute_time(
-                flops(ledger), rates.flops_per_s
-            )
+            moving = bandwidth_time(compulsory_bytes(ledger), rates.bytes_per_s)
+            return moving + computing_time(ledger, rates)
+
+
+def computing_time(ledger: Sequence[Operator], rates: Rates) -> Q:
+    """Time that all arithmetic of a pass takes, each operator at the peak of its format [s]."""
+    work: dict[str, list[Operator]] = {}
+    for op in ledger:
+        work.setdefault(op.compute if op.compute in rates.others else "", []).append(op)
+    return total(compute_time(flops(ops), rates.peak(compute)) for compute, ops in work.items())
 
 
 def operator_time(op: Operator, rates: Rates) -> Q:
     """Bound of one run of an operator: the larger of its two times [s]."""
     return maximum(
         bandwidth_time(op.compulsory_bytes, rates.bytes_per_s),
-        compute_time(op.flops, rates.flops_per_s),
+        compute_time(op.flops, rates.peak(op.compute)),
     )
 
 
@@ -114,12 +127,12 @@ def shares(ledger: Sequence[Operator], rates: Rates, model: TimeModel = "operato
     if model == "bandwidth":
         return 0 * memory, memory
     if model != "operator":
-        return compute_time(flops(ledger), rates.flops_per_s), memory
+        return computing_time(ledger, rates), memory
     computing = total(_computing_time(op, rates) for op in ledger)
     return computing, step_time(ledger, rates) - computing
 
 
 def _computing_time(op: Operator, rates: Rates) -> Q:
-    compute = op.count * compute_time(op.flops, rates.flops_per_s)
+    compute = op.count * compute_time(op.flops, rates.peak(op.compute))
     memory = op.count * bandwidth_time(op.compulsory_bytes, rates.bytes_per_s)
     return (compute > memory) * compute

@@ -10,7 +10,15 @@ from .inverse import FAR, MOST, Answer, affine, fits_memory, part, parts_of, ran
 from .memory import largest
 from .model import chunk_lengths, entry_lengths
 from .symbols import BATCH, CONTEXT, PEAK, Expr, Values, number, symbolic_case, sympy
-from .timing import Rates, bandwidth_time, compulsory_bytes, compute_time, flops, shares
+from .timing import (
+    Rates,
+    bandwidth_time,
+    compulsory_bytes,
+    compute_time,
+    computing_time,
+    flops,
+    shares,
+)
 
 
 def both_times(case: Case, B: int, S: int) -> tuple[float, float]:
@@ -23,7 +31,7 @@ def both_times(case: Case, B: int, S: int) -> tuple[float, float]:
         raise RooflmError(what, "--time-model", "Leave the option out.")
     pass_ = case.ledger(case.step(B, S))
     if case.lecture:
-        peak = bound_flops(case.machine, case.precision.weights.compute)
+        peak = bound_flops(case.machine, case.precision.activations.compute)
         moving = bandwidth_time(memory_bytes(case, B, S), case.rates.bytes_per_s)
         return compute_time(flops(pass_), peak), moving
     return shares(pass_, case.rates, case.time_model)
@@ -135,14 +143,15 @@ def excess(case: Case, B: int, S: int) -> tuple[Branch, Values]:
         moved = compulsory_bytes(pass_)
         if case.lecture:
             moved = memory_bytes(letters, BATCH, CONTEXT)
-            values[PEAK] = bound_flops(case.machine, case.precision.weights.compute)
-        total = compute_time(flops(pass_), PEAK) - bandwidth_time(moved, letters.rates.bytes_per_s)
+            values[PEAK] = bound_flops(case.machine, case.precision.activations.compute)
+        total = computing_time(pass_, letters.rates)
+        total -= bandwidth_time(moved, letters.rates.bytes_per_s)
         return Branch(total, ()), values
     rates: Rates = letters.rates
     formula: Expr = sympy.Integer(0)
     conditions: list[Expr] = []
     for op in pass_:
-        compute = op.count * compute_time(op.flops, rates.flops_per_s)
+        compute = op.count * compute_time(op.flops, rates.peak(op.compute))
         memory = op.count * bandwidth_time(op.compulsory_bytes, rates.bytes_per_s)
         computes = number(compute, values) > number(memory, values)
         formula += compute if computes else -memory
