@@ -305,6 +305,20 @@ class Attention(Weighted):
             return kv_cache_elements(self.K, self.H)
         return self.K * (self.H + self.H_v)
 
+    def key_value_bytes(self, precision: Precision) -> Q:
+        """Bytes of the keys and values of one token, scales included [B]."""
+        key = precision.cache.vector_bytes(self.H, "key")
+        value = precision.cache.vector_bytes(self.value_width, "value")
+        return 2 * self.K * key if self.H_v is None and key == value else self.K * (key + value)
+
+    def token_bytes(self, precision: Precision) -> Q:
+        """Bytes that a token of a short context adds to the cache [B]."""
+        return 0 if self.shares else self.key_value_bytes(precision)
+
+    def cache_bytes(self, S: Q, precision: Precision) -> Q:
+        """Bytes that one layer keeps for a sequence of S tokens beside its state [B]."""
+        return self.token_bytes(precision) * self.kept_tokens(S)
+
     @property
     def token_elements(self) -> Q:
         """Elements that a token of a short context adds to the cache [elements]."""
@@ -391,12 +405,12 @@ class Attention(Weighted):
     ) -> Iterator[Operator]:
         """List what `count` such layers execute in a pass."""
         N, H, H_v = self.N, self.H, self.value_width
-        b_kv, b_x = precision.cache.bytes, precision.activations.bytes
+        b_x, token = precision.activations.bytes, self.key_value_bytes(precision)
         held, compute = list(self.tensors(D)), precision.compute_of("attention")
         rows = total(s.rows for s in segments)
         kept_rows = total(s.rows for s in segments if s.keeps)
         width, wide = N * H + self.key_value_width + self.gate_width, self.inputs * D
-        written = b_kv * (0 if self.shares else self.key_value_elements) * kept_rows
+        written = 0 if self.shares else token * kept_rows
         yield Operator(
             name="qkv",
             part="attention projections",
@@ -409,13 +423,12 @@ class Attention(Weighted):
             live_bytes=b_x * (D + wide + width) * rows,
         )
         pairs = total(s.sequences * self.segment_pairs(s) for s in segments)
-        read = self.key_value_elements
         yield Operator(
             name="attention",
             part="attention",
             count=count,
             flops=attention_flops(pairs, N, H) if self.H_v is None else 2 * N * (H + H_v) * pairs,
-            read_bytes=total(s.sequences * (b_kv * read * self.cache_tokens(s)) for s in segments),
+            read_bytes=total(s.sequences * (token * self.cache_tokens(s)) for s in segments),
             activation_bytes=b_x * (N * H + N * H_v) * rows,
             live_bytes=b_x * (D + width + N * H_v) * rows,
         )
@@ -446,6 +459,14 @@ class NoMixer(Weighted):
         return iter(())
 
     def cache_elements(self, S: Q) -> Q:
+        """Keep nothing."""
+        return 0
+
+    def token_bytes(self, precision: Precision) -> Q:
+        """Keep nothing."""
+        return 0
+
+    def cache_bytes(self, S: Q, precision: Precision) -> Q:
         """Keep nothing."""
         return 0
 

@@ -9,7 +9,7 @@ from typing import Literal
 from .errors import RooflmError
 from .hardware import Machine, capacity, rates
 from .memory import activations_bytes, largest, weights_bytes
-from .model import Model, cache_elements, has_experts, ledger, sequence_state_bytes
+from .model import Model, cache_bytes, has_experts, ledger, sequence_state_bytes
 from .passes import BF16, Operator, Precision, Routing, Segment, decode, denoise
 from .readings import Q, is_array, is_zero, total
 from .timing import (
@@ -99,11 +99,10 @@ def memory(case: Case, segments: Sequence[Segment], pass_: Sequence[Operator]) -
 
     segments: the pass, whose sequences are all that are held; pass_: its operators.
     """
-    b = case.precision.cache.bytes
     kinds = {
         "weights_bytes": weights_bytes(case.model, case.precision, norms=not case.lecture),
         "kv_cache_bytes": total(
-            s.sequences * (b * cache_elements(case.model, s.kept)) for s in segments
+            s.sequences * cache_bytes(case.model, s.kept, case.precision) for s in segments
         ),
     }
     state = sequence_state_bytes(case.model, case.precision)

@@ -13,6 +13,7 @@ from .errors import Exit, RooflmError, nearest, printable
 from .options import (
     AccountingName,
     Batch,
+    Bits,
     Block,
     Cache,
     Capacity,
@@ -22,19 +23,23 @@ from .options import (
     Debug,
     DenoiseBlock,
     DenoiseSteps,
+    First,
     Format,
+    GroupSize,
     HardwareFile,
     ManyModels,
     ManyOn,
     MixedContext,
     ModelName,
     ModelsFile,
+    NumbersFile,
     On,
     OneBatch,
     OneContext,
     OptionalContext,
     Output,
     OutputTokens,
+    Per,
     Phase,
     Plot,
     Prefix,
@@ -43,13 +48,19 @@ from .options import (
     Quiet,
     Reserve,
     RoutingName,
+    Scale,
     Sensitivity,
     Set,
     State,
+    Symmetric,
+    TensorName,
     TimeModelName,
     TokensPerStep,
+    Unsigned,
+    Values,
     Weights,
     Word,
+    ZeroPoint,
 )
 from .output import OutputFormat, Page, format_of, render, terminal_width, write
 from .units import parse_count, parse_counts, parse_rate, parse_share, parse_size, parse_time
@@ -175,7 +186,7 @@ def _step_tokens(model: Any, text: str | None) -> float:
 
 
 def _precision(typed: Counting, machine: Any = None) -> Any:
-    from .formats import find_format
+    from .formats import find_cache_format, find_format
     from .hardware import natural_format
     from .passes import Precision
 
@@ -185,7 +196,7 @@ def _precision(typed: Counting, machine: Any = None) -> Any:
     state = _given(typed.state, "fp32")
     formats = (
         find_format(chosen, "--weights"),
-        find_format(cache, "--kv"),
+        find_cache_format(cache, "--kv"),
         find_format(state, "--state"),
     )
     return Precision(*formats, routing=_routing(typed.routing))
@@ -673,6 +684,50 @@ def solve(
         answer["sensitivity"] = find_sensitivity(case, at["batch"], at["context"])
     _emit(answer, solve_page(answer), how)
     return Exit.DONE if answer["feasible"] else Exit.NO
+
+
+@app.command()
+def quantize(
+    file: NumbersFile = None, values: Values = None, tensor: TensorName = None, bits: Bits = "8",
+    unsigned: Unsigned = False, symmetric: Symmetric = False, scale: Scale = None,
+    zero_point: ZeroPoint = None, per: Per = "tensor", group: GroupSize = None, first: First = "16",
+    format: Format = None, output: Output = None, quiet: Quiet = False, debug: Debug = False,
+) -> None:  # fmt: skip
+    """Quantize numbers to integers: codes, what comes back, the error beside its bound.
+
+    Example: rooflm quantize --values 5.2342,1.5,20 --scale 0.1 --zero-point 4
+
+    Example: rooflm quantize model.safetensors --tensor w --bits 4 --per group --group 128
+    """
+    from pathlib import Path
+
+    from .pages import quantize_page
+    from .quantize import PERS, Quantizer, open_numbers, parse_code, parse_numbers, parse_real
+    from .quantize import quantize as answer_quantize
+
+    how = _printing(format, output, quiet)
+    shared: Any = per
+    _choice(shared, PERS, "--per")
+    if group is not None and per != "group":
+        raise RooflmError("only groups have a size", "--group", "Add --per group.")
+    quantizer = Quantizer(
+        bits=parse_count(bits, "--bits"),
+        signed=not unsigned,
+        symmetric=symmetric,
+        scale=None if scale is None else parse_real(scale, "--scale"),
+        zero_point=None if zero_point is None else parse_code(zero_point, "--zero-point"),
+        per=shared,
+        group=parse_count(_given(group, "128"), "--group"),
+    )
+    if (file is None) == (values is None):
+        what = "numbers are needed" if file is None else "there are both a file and numbers"
+        raise RooflmError(what, "--values", "Say either FILE or --values 5.2342,1.5.")
+    if values is not None and tensor is not None:
+        raise RooflmError("only a .safetensors file has tensors", "--tensor")
+    found = parse_numbers(values, "--values") if values is not None else None
+    source = found or open_numbers(Path(_given(file, "")), tensor)
+    answer = answer_quantize(source, quantizer, parse_count(first, "--first"))
+    _emit(answer, quantize_page(answer), how)
 
 
 def main() -> int:

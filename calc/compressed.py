@@ -213,6 +213,29 @@ class Compressed(Weighted):
             return minimum(S, self.window) * self.H
         return compressed_cache_elements(S, self.window, self.H, self.m, self.index_width)
 
+    def key_bytes(self, precision: Precision) -> Q:
+        """Bytes of the index key of an entry [B]."""
+        no_keys = is_zero(self.index_width)
+        return 0 if no_keys else precision.cache.vector_bytes(self.index_width, "index")
+
+    def grown_bytes(self, precision: Precision) -> Q:
+        """Bytes that a further token adds beyond the window, on average [B]."""
+        if is_zero(self.m):
+            return 0
+        entry = precision.cache.vector_bytes(self.H, "entry")
+        return (entry + self.key_bytes(precision)) / self.m
+
+    def token_bytes(self, precision: Precision) -> Q:
+        """Bytes of a token while the window is open, on average [B]."""
+        return precision.cache.vector_bytes(self.H, "entry") + self.grown_bytes(precision)
+
+    def cache_bytes(self, S: Q, precision: Precision) -> Q:
+        """Bytes that one layer keeps for a sequence of S tokens beside its state [B]."""
+        entry = precision.cache.vector_bytes(self.H, "entry")
+        if is_zero(self.m):
+            return minimum(S, self.window) * entry
+        return compressed_cache_elements(S, self.window, entry, self.m, self.key_bytes(precision))
+
     def pairs(self, s: Segment) -> Q:
         """Pairs of queries and entries, raw and compressed, of a sequence [pairs]."""
         near = windowed_pairs(s.cached, s.new, self.window)
@@ -239,7 +262,7 @@ class Compressed(Weighted):
         of neighbouring contexts are alike.
         """
         N, H = self.N, self.H
-        b_kv, b_x = precision.cache.bytes, precision.activations.bytes
+        b_x, entry = precision.activations.bytes, precision.cache.vector_bytes(H, "entry")
         held, compute = list(self.tensors(D)), precision.compute_of("attention")
         rows = total(s.rows for s in segments)
         yield Operator(
@@ -249,7 +272,7 @@ class Compressed(Weighted):
             flops=matmul_flops(rows, self.matrices(D, "qkv"), 1),
             compute=compute,
             weight_bytes=read_bytes(held, "qkv", precision),
-            write_bytes=b_kv * H * rows,
+            write_bytes=entry * rows,
             activation_bytes=b_x * (D + 2 * self.q + N * H) * rows,
             live_bytes=b_x * (2 * D + self.q + N * H + H) * rows,
         )
@@ -263,7 +286,7 @@ class Compressed(Weighted):
             part="attention",
             count=count,
             flops=4 * N * H * pairs,
-            read_bytes=total(s.sequences * (b_kv * H * self.seen_entries(s)) for s in segments),
+            read_bytes=total(s.sequences * (entry * self.seen_entries(s)) for s in segments),
             activation_bytes=b_x * 2 * N * H * rows,
             live_bytes=b_x * (D + 2 * N * H) * rows,
         )
@@ -299,14 +322,14 @@ class Compressed(Weighted):
             compute=precision.compute_of("attention"),
             weight_bytes=read_bytes(self.tensors(D), "compress", precision),
             read_bytes=b_s * made * found,
-            write_bytes=b_s * made * left + precision.cache.bytes * self.growing_elements * rows,
+            write_bytes=b_s * made * left + self.grown_bytes(precision) * rows,
             activation_bytes=b_x * (D + made) * rows,
             live_bytes=b_x * (2 * D + made) * rows,
         )
 
     def _index(self, D: Q, count: Q, segments: Sequence[Segment], precision: Precision) -> Operator:
         """Describe the indexer of entries."""
-        b_kv, b_x = precision.cache.bytes, precision.activations.bytes
+        b_x, key = precision.activations.bytes, self.key_bytes(precision)
         rows = total(s.rows for s in segments)
         made = self.index_heads * self.index_width
         pairs = total(
@@ -324,8 +347,7 @@ class Compressed(Weighted):
             compute=precision.compute_of("attention"),
             weight_bytes=read_bytes(self.tensors(D), "index", precision),
             read_bytes=total(
-                s.sequences * (b_kv * self.index_width * n)
-                for s, n in zip(segments, scored, strict=True)
+                s.sequences * (key * n) for s, n in zip(segments, scored, strict=True)
             ),
             activation_bytes=b_x * (self.q + made) * rows,
             live_bytes=b_x * (2 * D + made) * rows,

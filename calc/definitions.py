@@ -18,6 +18,7 @@ from .model import (
     parameters,
     sequence_state_bytes,
     state_elements,
+    token_bytes,
     token_elements,
     untouched_parameters,
 )
@@ -120,7 +121,7 @@ def _model_definitions(case: Case) -> Definitions:
         "parameters": total_,
         "elements_per_token": token_elements(model),
         "growing_elements_per_token": growing_elements(model),
-        "bytes_per_token": precision.cache.bytes * letter("elements_per_token"),
+        "bytes_per_token": token_bytes(model, precision),
         "state_elements_per_sequence": state_elements(model),
         "state_bytes_per_sequence": sequence_state_bytes(model, precision),
         "weights_bytes": weights_bytes(model, precision, norms=not case.lecture),

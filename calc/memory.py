@@ -92,12 +92,12 @@ def reserved_cache_bytes(model: Model, precision: Precision, B: Q, S: Q) -> dict
     paged: list[Q] = []
     padded: list[Q] = []
     for g in model.groups:
-        each, window = B * g.count * precision.cache.bytes, g.mixer.window_tokens
+        each, window = B * g.count, g.mixer.window_tokens
         if window is None:
-            paged.append(each * g.mixer.cache_elements(whole))
+            paged.append(each * g.mixer.cache_bytes(whole, precision))
             padded.append(paged[-1])
             continue
-        token = each * g.mixer.token_elements
+        token = each * g.mixer.token_bytes(precision)
         if g.mixer.kind == "chunked":
             held = minimum(whole, paged_chunk_tokens(window, S))
         else:

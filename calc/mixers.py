@@ -71,6 +71,14 @@ class Mixer(Protocol):
         """Count the elements that one layer keeps for a sequence of S tokens beside its state."""
         ...
 
+    def token_bytes(self, precision: Precision) -> Q:
+        """Bytes that a token of a short context adds to the cache, scales included [B]."""
+        ...
+
+    def cache_bytes(self, S: Q, precision: Precision) -> Q:
+        """Bytes that one layer keeps for a sequence of S tokens beside its state [B]."""
+        ...
+
     def operators(
         self, D: Q, count: Q, segments: Sequence[Segment], precision: Precision
     ) -> Iterator[Operator]:

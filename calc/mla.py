@@ -169,6 +169,15 @@ class MLA(Weighted):
             return 0
         return self.c + (0 if self.q is None else self.q)
 
+    def token_bytes(self, precision: Precision) -> Q:
+        """Bytes of the latent and the rotary key of one token, scales included [B]."""
+        cache = precision.cache
+        return cache.vector_bytes(self.c, "latent") + cache.vector_bytes(self.r, "rope")
+
+    def cache_bytes(self, S: Q, precision: Precision) -> Q:
+        """Bytes that one layer keeps for a sequence of S tokens [B]."""
+        return self.token_bytes(precision) * S
+
     def cache_elements(self, S: Q) -> Q:
         """Count the elements that one layer keeps for a sequence of S tokens."""
         return mla_cache_elements(self.c, self.r, S)
@@ -223,7 +232,7 @@ class MLA(Weighted):
         self, D: Q, count: Q, segments: Sequence[Segment], precision: Precision
     ) -> Iterator[Operator]:
         """List what `count` such layers execute in a pass."""
-        b_kv, b_x = precision.cache.bytes, precision.activations.bytes
+        b_x, token = precision.activations.bytes, MLA.token_bytes(self, precision)
         held, compute = list(MLA.tensors(self, D)), precision.compute_of("attention")
         rows = total(s.rows for s in segments)
         queries, latent = self.heads_width, self.c + self.r
@@ -238,7 +247,7 @@ class MLA(Weighted):
             flops=matmul_flops(rows, D, into + latent) + second + matmul_flops(rows, gate, 1),
             compute=compute,
             weight_bytes=read_bytes(held, "qkv", precision),
-            write_bytes=b_kv * latent * total(s.rows for s in segments if s.keeps),
+            write_bytes=token * total(s.rows for s in segments if s.keeps),
             activation_bytes=b_x * (D + 2 * rank + queries) * rows,
             live_bytes=b_x * (2 * D + rank + queries + latent) * rows,
         )
@@ -248,10 +257,7 @@ class MLA(Weighted):
             count=count,
             flops=self.core_flops(segments),
             weight_bytes=read_bytes(held, "attention", precision),
-            read_bytes=total(
-                s.sequences * (b_kv * mla_cache_elements(self.c, self.r, self.cache_tokens(s)))
-                for s in segments
-            ),
+            read_bytes=total(s.sequences * (token * self.cache_tokens(s)) for s in segments),
             activation_bytes=b_x * (queries + self.N * self.v) * rows,
             live_bytes=b_x * (D + queries + self.N * (self.c + self.v)) * rows,
         )

@@ -246,6 +246,16 @@ def cache_elements(model: Model, S: Q) -> Q:
     return total(g.count * g.mixer.cache_elements(S) for g in model.groups)
 
 
+def cache_bytes(model: Model, S: Q, precision: Precision) -> Q:
+    """Bytes that the cache of one sequence of S tokens takes, scales included, all layers [B]."""
+    return total(g.count * g.mixer.cache_bytes(S, precision) for g in model.groups)
+
+
+def token_bytes(model: Model, precision: Precision) -> Q:
+    """Bytes that a token of a short context takes in the cache of all layers [B]."""
+    return total(g.count * g.mixer.token_bytes(precision) for g in model.groups)
+
+
 def token_elements(model: Model) -> Q:
     """Count the cache elements that a token of a short context takes in all layers."""
     return total(g.count * g.mixer.token_elements for g in model.groups)

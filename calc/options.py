@@ -190,5 +190,32 @@ Provenance = Annotated[
 Sensitivity = Annotated[
     bool, typer.Option("--sensitivity", help="Elasticities of time and throughput as well.")
 ]
+NumbersFile = Annotated[
+    str | None,
+    typer.Argument(metavar="[FILE]", help="A text of numbers, a row a line, or a .safetensors."),
+]
+Values = Annotated[
+    str | None, typer.Option(metavar="NUMBERS", help="Numbers in place of a file: 5.2342,1.5.")
+]
+TensorName = Annotated[
+    str | None, typer.Option("--tensor", metavar="NAME", help="A tensor of a .safetensors file.")
+]
+Bits = Annotated[str, typer.Option(metavar="COUNT", help="Bits of a code, 2 to 16.")]
+Unsigned = Annotated[bool, typer.Option("--unsigned", help="Codes from 0 to 2^b - 1, not about 0.")]
+Symmetric = Annotated[bool, typer.Option("--symmetric", help="No zero point: 0 is code 0.")]
+Scale = Annotated[
+    str | None, typer.Option(metavar="NUMBER", help="Step between codes; from the range if absent.")
+]
+ZeroPoint = Annotated[
+    str | None, typer.Option("--zero-point", metavar="CODE", help="Code of 0, with --scale.")
+]
+Per = Annotated[
+    str, typer.Option("--per", metavar="WHAT", help="A scale per tensor, channel (row) or group.")
+]
+GroupSize = Annotated[
+    str | None,
+    typer.Option("--group", metavar="COUNT", help="Numbers of a row in a group.  [default: 128]"),
+]
+First = Annotated[str, typer.Option("--first", metavar="COUNT", help="Numbers that are shown.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No notes below the tables.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of a defect.")]

@@ -220,6 +220,28 @@ def solve_page(answer: Answer) -> Page:
     return Page([*tables, *more], [*notes, *answer["assumptions"]])
 
 
+def quantize_page(answer: Answer) -> Page:
+    """Lay out the first codes of numbers, and the errors of all."""
+    heads = ("value", "scale", "zero point", "code", "restored", "error", "clipped")
+    rows = [
+        (_number(r["value"]), f"{r['scale']:.6g}", str(r["zero_point"]), str(r["code"]),
+         _number(r["restored"]), f"{r['error']:.6g}", _yes(r["clipped"]))
+        for r in answer["rows"]
+    ]  # fmt: skip
+    kind = ("signed" if answer["signed"] else "unsigned") + f" {answer['bits']}-bit"
+    codes = f"{kind} codes, {answer['code_min']} to {answer['code_max']}"
+    found = answer["summary"]
+    of = f"{answer['source']}: {found['numbers']:,} numbers in {codes}"
+    if found["numbers"] > len(rows):
+        of += f"; the first {len(rows):,}"
+    told = [
+        (name, "-" if x is None else f"{x:,}" if isinstance(x, int) else f"{x:,.6g}")
+        for name, x in found.items()
+    ]
+    return Page([Table(heads, rows, of), Table(("all numbers", "value"), told)],
+                answer["assumptions"])  # fmt: skip
+
+
 def _sensitivity(found: dict[str, dict[str, float]] | None) -> list[Table]:
     if not found:
         return []

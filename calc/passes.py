@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .formats import FORMATS, Format
+from .formats import CACHES, FORMATS, CacheFormat, Format
 from .readings import Q, real, total
 
 
@@ -33,7 +33,7 @@ class Precision:
     """The formats of a pass."""
 
     weights: Format = FORMATS["bf16"]
-    cache: Format = FORMATS["bf16"]
+    cache: CacheFormat = CACHES["bf16"]
     state: Format = FORMATS["fp32"]
     """Format of recurrent states; columns of convolutions are in that of the cache."""
     rest: Format | None = None

@@ -65,6 +65,14 @@ class Recurrent(Weighted):
         yield vector("state", "norms", w.norms)
         yield from (Tensor("state out", "linear_mixer", *shape) for shape in w.out)
 
+    def token_bytes(self, precision: Precision) -> Q:
+        """Bytes that a token adds: none."""
+        return 0
+
+    def cache_bytes(self, S: Q, precision: Precision) -> Q:
+        """Bytes that grow with the context: none."""
+        return 0
+
     def cache_elements(self, S: Q) -> Q:
         """Count what grows with the context: nothing."""
         return 0

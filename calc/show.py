@@ -25,6 +25,7 @@ from .model import (
     sequence_state_bytes,
     state_elements,
     streamed_parameters,
+    token_bytes,
     token_elements,
     total_parameters,
 )
@@ -104,7 +105,7 @@ def _kept(model: Model, precision: Precision, elements: Any, reference: bool) ->
     figures = (
         elements,
         growing,
-        precision.cache.bytes * elements,
+        token_bytes(model, precision) if not reference else precision.cache.bytes * elements,
         state_elements(model, reference),
         sequence_state_bytes(model, precision, reference),
     )

@@ -71,6 +71,14 @@ class SideBySide(Weighted):
         """Count the elements that one layer keeps for a sequence of S tokens."""
         return self.first.cache_elements(S) + self.second.cache_elements(S)
 
+    def token_bytes(self, precision: Precision) -> Q:
+        """Bytes that a token of a short context adds to the cache [B]."""
+        return self.first.token_bytes(precision) + self.second.token_bytes(precision)
+
+    def cache_bytes(self, S: Q, precision: Precision) -> Q:
+        """Bytes that one layer keeps for a sequence of S tokens beside its state [B]."""
+        return self.first.cache_bytes(S, precision) + self.second.cache_bytes(S, precision)
+
     def operators(
         self, D: Q, count: Q, segments: Sequence[Segment], precision: Precision
     ) -> Iterator[Operator]:

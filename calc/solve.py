@@ -25,7 +25,7 @@ from .inverse import (
     time_expression,
 )
 from .memory import largest, weights_bytes
-from .model import cache_elements, chunk_lengths, entry_lengths
+from .model import cache_bytes, chunk_lengths, entry_lengths
 from .readings import Q
 from .sweep import assumptions
 from .symbols import BATCH, BETA, CAPACITY, CONTEXT, PEAK, letter, number, symbolic_case
@@ -357,7 +357,7 @@ def _cache_equals_weights(case: Case, unknown: Unknown, batch: int, context: int
     x, unit = (BATCH, "sequences") if by_batch else (CONTEXT, "tokens")
 
     def excess(of: Case, B: Q, S: Q) -> Q:
-        cached = B * (of.precision.cache.bytes * cache_elements(of.model, S))
+        cached = B * cache_bytes(of.model, S, of.precision)
         return cached - weights_bytes(of.model, of.precision, norms=not of.lecture)
 
     def below(n: int) -> bool:

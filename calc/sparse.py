@@ -141,6 +141,11 @@ class SparseMLA(MLA):
         """Count the elements that one layer keeps for a sequence of S tokens."""
         return super().cache_elements(S) + self.index_key * S
 
+    def token_bytes(self, precision: Precision) -> Q:
+        """Bytes of the latent, the rotary key and the index key of one token [B]."""
+        own = 0 if self.reads_choice else precision.cache.vector_bytes(self.index_width, "index")
+        return super().token_bytes(precision) + own
+
     def pairs(self, n: Q, T: Q) -> Q:
         """Query-key pairs of T new tokens after n cached ones [pairs]."""
         return windowed_pairs(n, T, self.top)
@@ -211,6 +216,11 @@ class SparseAttention(Attention):
         """Count the elements that one layer keeps for a sequence of S tokens."""
         return super().cache_elements(S) + self.index_width * S
 
+    def token_bytes(self, precision: Precision) -> Q:
+        """Bytes of keys, values and the index key of one token [B]."""
+        own = precision.cache.vector_bytes(self.index_width, "index")
+        return super().token_bytes(precision) + own
+
     def pairs(self, n: Q, T: Q) -> Q:
         """Query-key pairs of T new tokens after n cached ones [pairs]."""
         return block_pairs(n, T, self.top, self.block)
@@ -252,7 +262,7 @@ def index_operator(
     tokens up to which all are chosen [tokens]; where: model width, layers, pass and formats.
     """
     D, count, segments, precision = where
-    b_kv, b_x = precision.cache.bytes, precision.activations.bytes
+    b_x, key = precision.activations.bytes, precision.cache.vector_bytes(width, "index")
     weights = total(t.parameters for t in held if not is_vector(t))
     rows = total(s.rows for s in segments)
     pairs = total(s.sequences * indexed_pairs(s.cached, s.new, k) for s in segments)
@@ -264,10 +274,8 @@ def index_operator(
         flops=matmul_flops(rows, weights, 1) + index_flops(pairs, heads, width),
         compute=precision.compute_of("attention"),
         weight_bytes=read_bytes(held, "index", precision),
-        read_bytes=total(
-            s.sequences * (b_kv * width * indexed_tokens(s.context, k)) for s in segments
-        ),
-        write_bytes=b_kv * width * rows,
+        read_bytes=total(s.sequences * (key * indexed_tokens(s.context, k)) for s in segments),
+        write_bytes=key * rows,
         activation_bytes=b_x * (D + made) * rows,
         live_bytes=b_x * (2 * D + made) * rows,
     )

@@ -94,7 +94,7 @@ def symbolic_case(case: Case) -> Symbolic:
     precision = replace(
         formats,
         weights=_in_bytes(formats.weights, B_W),
-        cache=_in_bytes(formats.cache, B_KV),
+        cache=replace(formats.cache, usual=replace(formats.cache.usual, bits=8 * B_KV)),
         state=_in_bytes(formats.state, B_S),
         rest=None if rest is formats.weights else _in_bytes(rest, B_R),
         parts=tuple((part, _in_bytes(kind, own[part])) for part, kind in formats.parts),
