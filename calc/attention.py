@@ -283,18 +283,19 @@ class Attention(Weighted):
     def tensors(self, D: Q) -> Iterator[Tensor]:
         """List the weights of one layer."""
         wide, heads = self.inputs * D, self.N * self.H
-        widths = [heads]
+        widths = [("attn_q", heads)]
         if not self.shares:
-            widths += [self.K * self.H]
-            widths += [] if self.value_is_key else [self.K * self.value_width]
-        yield from (Tensor("qkv", "attention", wide, columns) for columns in widths)
+            widths += [("attn_k", self.K * self.H)]
+            widths += [] if self.value_is_key else [("attn_v", self.K * self.value_width)]
+        for name, columns in widths:
+            yield Tensor("qkv", "attention", wide, columns, name=name)
         if self.qkv_bias:
-            yield from (vector("qkv", "attention", columns) for columns in widths)
+            yield from (vector("qkv", "attention", columns) for _, columns in widths)
         if self.gate != "none":
             yield Tensor("qkv", "attention", wide, self.gate_width)
         yield vector("qkv", "qk_norm", self.qk_norm_parameters)
         yield vector("qkv", "attention", self.extra)
-        yield Tensor("out", "attention", self.N * self.value_width, D)
+        yield Tensor("out", "attention", self.N * self.value_width, D, name="attn_output")
         if self.out_bias:
             yield vector("out", "attention", D)
 

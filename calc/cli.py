@@ -167,7 +167,7 @@ def _case(model: Any, machine: Any, typed: Counting) -> Case:
     return Case(
         model=model,
         machine=machine,
-        precision=_precision(typed, machine),
+        precision=_precision(typed, machine, model),
         accounting=accounting,
         time_model=time_model,
         reserve_bytes=parse_size(typed.reserve, "--reserve"),
@@ -185,21 +185,19 @@ def _step_tokens(model: Any, text: str | None) -> float:
     return parse_rate(text, "--tokens-per-step")
 
 
-def _precision(typed: Counting, machine: Any = None) -> Any:
-    from .formats import find_cache_format, find_format
+def _precision(typed: Counting, machine: Any = None, model: Any = None) -> Any:
     from .hardware import natural_format
-    from .passes import Precision
+    from .precision import precision_of
 
     natural = natural_format(machine) if machine is not None else "bf16"
-    chosen = _given(typed.weights, natural)
-    cache = _given(typed.kv, chosen)
-    state = _given(typed.state, "fp32")
-    formats = (
-        find_format(chosen, "--weights"),
-        find_cache_format(cache, "--kv"),
-        find_format(state, "--state"),
+    return precision_of(
+        typed.weights,
+        typed.kv,
+        typed.state,
+        model=model,
+        natural=natural,
+        routing=_routing(typed.routing),
     )
-    return Precision(*formats, routing=_routing(typed.routing))
 
 
 def _routing(text: str | None) -> Any:
@@ -368,7 +366,7 @@ def show(
 
     _choice(accounting, ("full", "lecture"), "--accounting")
     found = find_model(model, _changes(set), models)
-    precision = _precision(Counting(weights, kv, state=state))
+    precision = _precision(Counting(weights, kv, state=state), None, found)
     answer = answer_show(found, precision, norms=accounting == "full")
     _emit(answer, show_page(answer, provenance), _printing(format, output, quiet))
 

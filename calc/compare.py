@@ -9,6 +9,7 @@ from typing import Any
 from .case import Case, memory
 from .errors import RooflmError
 from .model import total_parameters
+from .precision import told as told_formats
 from .readings import total
 from .requests import Work, prefill_passes, prefill_row, request_row, told
 from .sweep import assumptions, check_size, step_row
@@ -68,7 +69,7 @@ def compared(case: Case, place: Place) -> dict[str, Any]:
         "model": case.model.name,
         "hardware": case.machine.name,
         "parameters": total_parameters(case.model, norms=not case.lecture),
-        "weights_format": case.precision.weights.name,
+        "weights_format": told_formats(case.precision).removeprefix("weights "),
     }
     try:
         return head | _figures(case, place) | {"reason": None}

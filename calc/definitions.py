@@ -23,9 +23,11 @@ from .model import (
     untouched_parameters,
 )
 from .passes import Operator, Segment, decode, prefill
+from .precision import precision_of
 from .readings import Q, is_zero, total
 from .requests import Work, chunk_count, end_to_end_time, prefill_passes, reused_tokens
 from .roofline import operator_figures
+from .show import SHOWN
 from .symbols import (
     BATCH,
     CAPACITY,
@@ -125,8 +127,15 @@ def _model_definitions(case: Case) -> Definitions:
         "state_elements_per_sequence": state_elements(model),
         "state_bytes_per_sequence": sequence_state_bytes(model, precision),
         "weights_bytes": weights_bytes(model, precision, norms=not case.lecture),
-        **{f.name: f.bytes * total_ for f in FORMATS.values() if f.covers == "all"},
+        **{name: _in_format(case, name) for name in SHOWN},
     }
+
+
+def _in_format(case: Case, name: str) -> Expr:
+    """Define the bytes of all weights in a format of `show`."""
+    if FORMATS[name].covers == "all":
+        return FORMATS[name].bytes * letter("total")
+    return weights_bytes(case.model, precision_of(name), norms=not case.lecture)
 
 
 def _step_definitions(case: Case) -> Definitions:

@@ -33,7 +33,7 @@ def explain(question: Question, quantity: str) -> dict[str, Any]:
         "unit": terms[0]["unit"],
         "terms": terms,
         "letters": {
-            s.name: {"value": values[s], "unit": UNITS.get(s.name, "1")}
+            s.name: {"value": values[s], "unit": _unit_of_letter(s.name)}
             for s in sorted(letters, key=str)
             if s in values
         },
@@ -41,6 +41,11 @@ def explain(question: Question, quantity: str) -> dict[str, Any]:
         "omits": omits_of(name),
         "source": source_of(name),
     }
+
+
+def _unit_of_letter(name: str) -> str:
+    """Tell the unit of a letter; peaks of other formats are C_fp8 and the like."""
+    return UNITS.get(name, "FLOP/s" if name.startswith("C_") else "1")
 
 
 def _term(name: str, known: Definitions, values: Values) -> dict[str, Any]:

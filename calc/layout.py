@@ -164,7 +164,7 @@ def shard(model: Model, layout: Layout) -> list[Rank]:
 
 
 def fullest(ranks: Iterable[Rank]) -> Rank:
-    """Find the rank with the most parameters, which decides what fits."""
+    """Find the rank with the most parameters."""
     return max(ranks, key=lambda r: total_parameters(r.model))
 
 
@@ -224,11 +224,8 @@ def remarks(model: Model, layout: Layout) -> list[str]:
     """Say what a division of the whole by the number of devices would get wrong."""
     tp = layout.tp
     heads = sorted({x.K for x in _layers(model) if isinstance(x, Attention)})
-    said = [
-        f"{K} key/value heads on {tp} ranks: each is stored {tp / K:g} times"
-        for K in heads
-        if tp > K
-    ]
+    stored = [(K, tp * shared_heads(K, tp)) for K in heads]
+    said = [f"{K} key/value heads are stored as {n} on {tp} ranks" for K, n in stored if n != K]
     if tp > 1 and any(hasattr(layer, "c") for layer in _layers(model)):
         said.append(f"latents and their projections are whole on each of {tp} ranks")
     padded = tp * _vocabulary(model.V, tp)
@@ -347,7 +344,7 @@ def _stage_counts(model: Model, stages: int) -> list[list[int]]:
     loads = [0.0] * stages
     for i in sorted(range(len(shares)), key=lambda i: -shares[i]):
         for _ in range(model.groups[i].count % stages):
-            stage = min(range(stages), key=lambda s: (sum(counts[s]), loads[s]))
+            stage = min(range(stages), key=lambda s: (sum(counts[s]), counts[s][i], loads[s]))
             counts[stage][i] += 1
             loads[stage] += shares[i]
     return counts

@@ -12,11 +12,12 @@ from .weights import tensor_bytes
 
 def weights_bytes(model: Model, precision: Precision, norms: bool = True) -> Q:
     """Bytes that the weights take [B]; `norms=False` is the lecture's count."""
-    return total(
+    held = total(
         times * tensor_bytes(tensor, precision)
         for times, tensor in tensors(model)
         if norms or tensor.part not in ("norms", "qk_norm")
     )
+    return int(held) if isinstance(held, float) and held.is_integer() else held
 
 
 def activations_bytes(ledger: Sequence[Operator]) -> Q:

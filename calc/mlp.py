@@ -111,8 +111,8 @@ class MLP(Weighted):
     def tensors(self, D: Q, op: str = "mlp", part: str = "mlp", count: Q = 1) -> Iterator[Tensor]:
         """List the weights of one layer, or of `count` equal ones that an operator reads."""
         up = self.matrices - 1
-        yield Tensor(f"{op} up", part, D, self.F, count * up)
-        yield Tensor(f"{op} down", part, self.F, D, count)
+        yield Tensor(f"{op} up", part, D, self.F, count * up, "ffn_up")
+        yield Tensor(f"{op} down", part, self.F, D, count, "ffn_down")
         if self.bias:
             yield vector(f"{op} up", part, self.F, count * up)
             yield vector(f"{op} down", part, D, count)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from .attention import Attention
 from .experts import Experts, NoFeedForward
+from .formats import Format
 from .matmul import matmul_flops
 from .mixers import Mixer
 from .mlp import MLP
@@ -81,6 +82,8 @@ class Model:
     """A diffusion model: each pass computes a sequence both ways and keeps nothing."""
     reference_repeats_heads: bool = False
     """The reference implementation caches keys and values of every query head."""
+    weights_format: str | None = None
+    """Format of the weights that the model's file tells, as `--weights` takes it."""
     file_bytes: int | None = None
     """Bytes of the weights in the file that the model was read from [B]."""
     file_parameters: int | None = None
@@ -135,9 +138,9 @@ def tensors(model: Model) -> Iterator[tuple[Q, Tensor]]:
     D, V = model.D, model.V
     E = D if model.embedding_width is None else model.embedding_width
     width = NORM_WEIGHTS[model.norm] * D
-    yield 1, Tensor("embedding", "embedding", E, V)
+    yield 1, Tensor("embedding", "embedding", E, V, name="token_embd")
     if not model.tied:
-        yield 1, Tensor("head", "head", E, V)
+        yield 1, Tensor("head", "head", E, V, name="output")
     if model.head_bias:
         yield 1, vector("head", "head", V)
     for group in model.groups:
@@ -306,7 +309,8 @@ def _operators(
     norm_bytes = b_x * NORM_WEIGHTS[model.norm] * D
 
     # A row of the table is a column of its matrix.
-    gathered = minimum(rows, V) * precision.format_of("embedding").matrix_bytes(E, 1)
+    table = precision.format_of("embedding", name="token_embd")
+    gathered = minimum(rows, V) * table.matrix_bytes(E, 1)
     if not is_zero(model.positions):
         # Equal sequences stand at equal positions: their rows are the same.
         places = total(s.new for s in segments)
@@ -345,12 +349,19 @@ def _operators(
         count=1,
         flops=matmul_flops(head_rows, E, V),
         compute=precision.compute_of("head"),
-        weight_bytes=precision.format_of("embedding" if model.tied else "head").matrix_bytes(E, V)
+        weight_bytes=_head_format(model, precision).matrix_bytes(E, V)
         + (b_x * V if model.head_bias else 0),
         activation_bytes=(b_x * E + 4 * V) * head_rows,
         # Logits are sampled in fp32.
         live_bytes=(b_x * E + 4 * V) * head_rows,
     )
+
+
+def _head_format(model: Model, precision: Precision) -> Format:
+    """Tell the format of the head, which is that of the embedding where it is the same table."""
+    if model.tied:
+        return precision.format_of("embedding", name="token_embd")
+    return precision.format_of("head", name="output")
 
 
 def _layer_operators(

@@ -107,12 +107,17 @@ Weights = Annotated[
     str | None,
     typer.Option(
         metavar="FORMAT",
-        help="Number format of the weights.  [default: bf16, fp16 where a device has only that]",
+        help="Number format of the weights, or of parts: experts=mxfp4,rest=bf16.  [default: that "
+        "of the file, bf16 where it has none, fp16 where a device has only that]",
     ),
 ]
 Cache = Annotated[
     str | None,
-    typer.Option("--kv", metavar="FORMAT", help="Number format of the cache; as the weights."),
+    typer.Option(
+        "--kv",
+        metavar="FORMAT",
+        help="Number format of the cache.  [default: the 16 bits of the activations]",
+    ),
 ]
 State = Annotated[
     str | None,

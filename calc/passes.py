@@ -41,6 +41,8 @@ class Precision:
     the weights' own kind if None."""
     parts: tuple[tuple[str, Format], ...] = ()
     """Formats of parts in place of the one of the weights."""
+    names: tuple[tuple[str, Format], ...] = ()
+    """Formats of matrices by their name in a GGUF file, whose mixtures treat them by name."""
     routing: Routing = Routing()
 
     @property
@@ -50,12 +52,18 @@ class Precision:
             return self.rest
         return self.weights if self.weights.covers == "all" else FORMATS["bf16"]
 
-    def format_of(self, part: str, matrix: bool = True) -> Format:
-        """Tell the format of the matrices, or of the vectors, of a part."""
+    def format_of(self, part: str, matrix: bool = True, name: str = "") -> Format:
+        """Tell the format of the matrices, or of the vectors, of a part.
+
+        name: of a matrix in a GGUF file.
+        """
         if not matrix:
             return self.activations
         for name, own in self.parts:
             if name == part:
+                return own
+        for known, own in self.names:
+            if known == name:
                 return own
         covers = self.weights.covers
         held = (

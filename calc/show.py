@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from .experts import Experts, NoFeedForward
-from .formats import FORMATS
 from .letters import dimensions
 from .memory import (
     BATCHED_TOKENS,
@@ -30,8 +29,9 @@ from .model import (
     total_parameters,
 )
 from .passes import Precision
+from .precision import precision_of, told
 
-SHOWN = ("fp32", "bf16", "fp16")
+SHOWN = ("fp32", "bf16", "fp8", "int4", "q4_k_m")
 """Formats of which `show` tells the bytes of all weights."""
 
 
@@ -57,13 +57,13 @@ def show(model: Model, precision: Precision, norms: bool = True) -> dict[str, An
         "extras": dict(model.extras),
         "weights_bytes": weights_bytes(model, precision, norms),
         "weights_bytes_by_format": {
-            name: weights_bytes(model, Precision(weights=FORMATS[name]), norms) for name in SHOWN
+            name: weights_bytes(model, precision_of(name, model=model), norms) for name in SHOWN
         },
         "file_bytes": model.file_bytes,
         "cache": cache(model, precision),
         "unusual": list(dict.fromkeys(unusual(model))),
         "assumptions": [
-            f"weights {precision.weights.name}, cache {precision.cache.name}",
+            f"{told(precision)}, cache {precision.cache.name}",
             "active: used for a token, embeddings included; streamed: read by a decode step at "
             "batch 1 (the input embedding is a gather)",
         ]

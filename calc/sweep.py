@@ -9,6 +9,7 @@ from .case import Case, figures, limits, regime
 from .errors import RooflmError
 from .model import has_experts, sequence_state_bytes, total_parameters, untouched_parameters
 from .passes import Routing, Segment
+from .precision import told
 from .readings import Q, is_zero
 from .units import show_gb, show_number
 
@@ -154,6 +155,23 @@ def _latent_sentence(mixer: Any, phase: str, contexts: Sequence[int]) -> str:
     return "latent attention: each pass takes the form with fewer FLOPs, absorbed or materialised"
 
 
+def _computing(case: Case) -> list[str]:
+    """Say what multiplies weights of fewer bits than the activations have."""
+    said: list[str] = []
+    for compute in case.precision.computes:
+        rate = case.rates.others.get(compute)
+        if rate is not None:
+            speed = f"{show_number(rate / 1e12)} TFLOP/s"
+            said.append(f"weights of fewer bits are multiplied at {speed} {compute}")
+        elif case.time_model != "bandwidth":
+            plain = case.precision.activations.compute
+            said.append(
+                f"{case.machine.name} has no {compute} rate: weights of fewer bits are "
+                f"expanded and multiplied in {plain}"
+            )
+    return said
+
+
 def _routing_name(routing: Routing) -> str:
     if routing.shares:
         return "given"
@@ -171,7 +189,7 @@ def assumptions(
     bandwidth = f"{show_number(machine.bandwidth_bytes_per_s / 1e12)} TB/s"
     if case.model.denoises and phase == "decode":
         phase = "denoise"
-    said = [f"{PHASES[phase]}; weights {formats.weights.name}, cache {formats.cache.name}"]
+    said = [f"{PHASES[phase]}; {told(formats)}, cache {formats.cache.name}"]
     if not is_zero(sequence_state_bytes(case.model, formats)):
         said.append(
             f"state: recurrent part {formats.state.name}, columns of convolutions "
@@ -191,6 +209,7 @@ def assumptions(
             kind = "measured, above the datasheet" if above else "dense"
             speed = f"{bandwidth} and {show_number(peak / 1e12)} TFLOP/s {compute} ({kind})"
         said.append(f"time model {case.time_model} at {speed}: {TIME_MODEL_SAYS[case.time_model]}")
+        said += _computing(case)
     latents = [g.mixer for g in case.model.groups if g.mixer.kind.startswith("mla")]
     if latents and not case.lecture:
         said.append(_latent_sentence(latents[0], phase, contexts))

@@ -26,6 +26,8 @@ class Tensor(NamedTuple):
     """Outputs of a matrix; length of a vector [1]."""
     count: Q = 1
     """How many there are [1]."""
+    name: str = ""
+    """What a GGUF file calls it, where its mixtures treat it by name."""
 
     @property
     def parameters(self) -> Q:
@@ -40,7 +42,7 @@ def vector(op: str, part: str, length: Q, count: Q = 1) -> Tensor:
 
 def tensor_bytes(tensor: Tensor, precision: Precision) -> Q:
     """Bytes that tensors take with their scales [B]."""
-    kind = precision.format_of(tensor.part, matrix=not is_vector(tensor))
+    kind = precision.format_of(tensor.part, matrix=not is_vector(tensor), name=tensor.name)
     return tensor.count * kind.matrix_bytes(tensor.rows, tensor.columns)
 
 

@@ -97,19 +97,19 @@ def test_ranks_together_hold_everything() -> None:
         whole = parameters(model)
         for layout in layouts(model):
             ranks = shard(model, layout)
-            held = summed(ranks)
+            sums = summed(ranks)
 
             assert sum(r.count for r in ranks) == layout.devices
             for part, number in whole.items():
                 # A stage at the end has its table as an embedding.
                 if part not in ("head", "embedding"):
-                    assert held.get(part, 0) >= layout.replicas * number, (model.name, layout, part)
-            assert held["embedding"] + held["head"] >= layout.replicas * (
+                    assert sums.get(part, 0) >= layout.replicas * number, (model.name, layout, part)
+            assert sums["embedding"] + sums["head"] >= layout.replicas * (
                 whole["embedding"] + whole["head"]
             )
             experts = [g.ffn for g in model.groups if isinstance(g.ffn, Experts)]
             if "experts" in whole and not any(e.bias for e in experts):
-                assert held["experts"] == layout.replicas * whole["experts"], (model.name, layout)
+                assert sums["experts"] == layout.replicas * whole["experts"], (model.name, layout)
 
 
 def test_what_is_split_adds_up_exactly() -> None:
@@ -141,11 +141,13 @@ def test_nothing_grows_along_an_axis() -> None:
         ways = [t for t in tp_degrees(model) if t <= 64]
         sets = [n for n in (1, 2, 4, 5, 8, 64) if n <= expert_sets(model)]
         experts = [g.ffn for g in model.groups if isinstance(g.ffn, Experts)]
+        # What remains of several kinds of layers may meet on a stage of a longer pipeline.
+        stages = (1, 2, 4, 8, 16) if len(model.groups) > 1 else range(1, 20)
         # Where experts are split before, sets of different size may hold more than that.
         even = [n for n in sets if all(x.F % 64 == 0 and x.E % n == 0 for x in experts)]
         axes = [
             [Layout(tp=t) for t in ways],
-            [Layout(pp=p) for p in range(1, min(model.layers, 9) + 1)],
+            [Layout(pp=p) for p in stages if p <= model.layers],
             [Layout(dp=n, ep=n) for n in sets],
             [Layout(dp=64, ep=n) for n in even if 64 % n == 0],
             [Layout(replicas=n) for n in (1, 2, 3)],
@@ -158,6 +160,24 @@ def test_nothing_grows_along_an_axis() -> None:
                 norm = model.D if i == 0 else 0
                 for before, after in pairwise(most):
                     assert after <= before + norm, (model.name, axis, i, most)
+
+
+def test_stages_of_a_longer_pipeline_have_no_more_layers() -> None:
+    """One more stage never gives any stage more layers, of any kind or of all."""
+    for model in presets():
+        most = [g.count for g in model.groups] + [model.layers]
+        for pp in range(2, min(model.layers, 20) + 1):
+            ranks = shard(model, Layout(pp=pp))
+            before = most
+            most = [max(held(r, g.name) for r in ranks) for g in model.groups]
+            most += [max(r.model.layers for r in ranks)]
+            assert all(n <= m for n, m in zip(most, before, strict=True)), (model.name, pp)
+            assert most[-1] - min(r.model.layers for r in ranks) <= 1
+
+
+def held(rank: Rank, kind: str) -> int:
+    """Count the layers of a kind on a rank."""
+    return sum(g.count for g in rank.model.groups if g.name == kind)
 
 
 def test_latents_are_whole_on_every_rank() -> None:
@@ -218,8 +238,7 @@ def test_uneven_stages_differ_by_a_layer() -> None:
     assert max(layers) - min(layers) == 1
     assert layers == sorted(layers, reverse=True)
     for group in model.groups:
-        held = [g.count * r.count for r in ranks for g in r.model.groups if g.name == group.name]
-        assert sum(held) == group.count
+        assert sum(r.count * held(r, group.name) for r in ranks) == group.count
 
 
 def test_only_the_ends_of_a_pipeline_have_tables() -> None:
@@ -356,8 +375,11 @@ def test_the_vocabulary_is_padded_and_told() -> None:
 
     assert rank.model.V == 64 * 197
     assert "the vocabulary is padded from 50,257 to 50,432 rows" in remarks(model, layout)
-    assert "8 key/value heads on 16 ranks: each is stored 2 times" in remarks(
+    assert "8 key/value heads are stored as 16 on 16 ranks" in remarks(
         find_model("llama-3-70b"), Layout(tp=16)
+    )
+    assert "10 key/value heads are stored as 12 on 4 ranks" in remarks(
+        find_model("phi-4"), Layout(tp=4)
     )
 
 
