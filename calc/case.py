@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from .errors import RooflmError
 from .hardware import Machine, capacity, rates
@@ -22,6 +22,10 @@ from .timing import (
     step_time,
     throughput,
 )
+
+if TYPE_CHECKING:
+    from .communication import Links
+    from .layout import Layout, Rank
 
 Accounting = Literal["full", "lecture"]
 
@@ -42,7 +46,17 @@ class Case:
     step_tokens: Q = 1
     """Tokens that a step of a diffusion model yields for each sequence [tokens]."""
 
+    ranks: tuple[Rank, ...] = ()
+    """Different ranks of a layout over several devices; none on one device."""
+    rank: Rank | None = None
+    """The rank that this case is of; its model is what that rank holds."""
+    links: Links | None = None
+    """What joins the devices."""
+
     def __post_init__(self) -> None:
+        if self.lecture and (self.ranks or self.rank is not None):
+            what = "the lecture's accounting has one device"
+            raise RooflmError(what, "--accounting", "Leave out one of the options.")
         if self.lecture and self.time_model != "bandwidth":
             what = f"the lecture's accounting has no time model '{self.time_model}'"
             raise RooflmError(what, "--time-model", "Leave out one of the two options.")
@@ -76,13 +90,42 @@ class Case:
             others=formats.computes,
         )
 
+    @property
+    def members(self) -> tuple[Case, ...]:
+        """Cases of the different ranks; this one alone on one device."""
+        if not self.ranks:
+            return (self,)
+        return tuple(replace(self, model=r.model, rank=r, ranks=()) for r in self.ranks)
+
+    @property
+    def layout(self) -> Layout | None:
+        """How the model is spread; None on one device."""
+        if self.rank is not None:
+            return self.rank.layout
+        return self.ranks[0].layout if self.ranks else None
+
+    @property
+    def stages(self) -> int:
+        """Stages that a token goes through, one after the other [1]."""
+        return 1 if self.layout is None else self.layout.pp
+
     def step(self, B: Q, S: Q) -> list[Segment]:
         """Describe the step that yields tokens: a decode step, or a denoising pass."""
         return denoise(B, S) if self.model.denoises else decode(B, S)
 
     def ledger(self, segments: Sequence[Segment]) -> list[Operator]:
-        """List the operators of a pass."""
-        return ledger(self.model, segments, self.precision)
+        """List the operators of a pass, of a rank those that it executes and what it sends."""
+        return self._ledger(segments, self.precision)
+
+    def _ledger(self, segments: Sequence[Segment], precision: Precision) -> list[Operator]:
+        if self.rank is None or self.links is None:
+            return ledger(self.model, segments, precision)
+        from .communication import sent_operators
+        from .layout import rank_ledger
+
+        rank = replace(self.rank, model=self.model)
+        sent = sent_operators(rank, segments, precision, self.links)
+        return [*rank_ledger(rank, segments, precision), *sent]
 
     def least_ledger(
         self, segments: Sequence[Segment], pass_: Sequence[Operator]
@@ -91,7 +134,7 @@ class Case:
         if not has_experts(self.model):
             return pass_
         least = replace(self.precision, routing=Routing(fewest=True))
-        return ledger(self.model, segments, least)
+        return self._ledger(segments, least)
 
 
 def memory(case: Case, segments: Sequence[Segment], pass_: Sequence[Operator]) -> dict[str, Q]:
@@ -102,20 +145,36 @@ def memory(case: Case, segments: Sequence[Segment], pass_: Sequence[Operator]) -
     kinds = {
         "weights_bytes": weights_bytes(case.model, case.precision, norms=not case.lecture),
         "kv_cache_bytes": total(
-            s.sequences * cache_bytes(case.model, s.kept, case.precision) for s in segments
+            held(case, s.sequences) * _cache_part(case, s.kept) for s in segments
         ),
     }
     state = sequence_state_bytes(case.model, case.precision)
     if not is_zero(state):
-        kinds["state_bytes"] = total(s.sequences * state for s in segments)
+        kinds["state_bytes"] = total(held(case, s.sequences) * state for s in segments)
     if not case.lecture:
         kinds["activations_bytes"] = activations_bytes(pass_)
         kinds["reserve_bytes"] = case.reserve_bytes
     return kinds
 
 
+def _cache_part(case: Case, S: Q) -> Q:
+    """Bytes of the cache of one sequence that the device of a case holds [B]."""
+    whole = cache_bytes(case.model, S, case.precision)
+    return whole if case.layout is None or case.layout.cp == 1 else whole / case.layout.cp
+
+
+def held(case: Case, sequences: Q) -> Q:
+    """Sequences of a deployment that the device of a case holds."""
+    return sequences if case.layout is None else case.layout.resident(sequences)
+
+
 def memory_bytes(case: Case, B: Q, S: Q) -> Q:
-    """Bytes that a decode step of B sequences at context S needs, all kinds together [B]."""
+    """Bytes that a decode step of B sequences at context S needs, all kinds together [B].
+
+    On several devices those of the fullest one.
+    """
+    if case.ranks:
+        return max(memory_bytes(member, B, S) for member in case.members)
     segments = case.step(B, S)
     # The lecture counts no activations, so it needs no ledger.
     pass_ = () if case.lecture else case.ledger(segments)
@@ -143,19 +202,20 @@ def figures(
     """
     kinds = memory(case, segments, pass_)
     machine = case.rates
-    held = total(kinds.values())
-    moved = held if case.lecture else compulsory_bytes(pass_)
+    whole = total(kinds.values())
+    moved = whole if case.lecture else compulsory_bytes(pass_)
     work = flops(pass_)
-    result: dict[str, Q] = {**kinds, "memory_bytes": held}
+    result: dict[str, Q] = {**kinds, "memory_bytes": whole}
     if case.lecture:
         time = bandwidth_time(moved, machine.bytes_per_s)
         result["time_s"] = time
     else:
-        time = step_time(pass_, machine, case.time_model)
+        time = case.stages * step_time(pass_, machine, case.time_model)
         known = machine.flops_per_s is not None
         result |= {
             "time_s": time,
-            "floor_s": step_time(case.least_ledger(segments, pass_), machine, "overlap")
+            "floor_s": case.stages
+            * step_time(case.least_ledger(segments, pass_), machine, "overlap")
             if known
             else None,
             "bound_s": time,
@@ -169,6 +229,31 @@ def figures(
     }
 
 
+def slowest(case: Case, segments: Sequence[Segment]) -> Case:
+    """Find the rank whose pass takes longest; the case itself on one device."""
+    members = case.members
+    if len(members) == 1:
+        return members[0]
+    return max(members, key=lambda m: step_time(m.ledger(segments), m.rates, m.time_model))
+
+
+def fullest(case: Case, segments: Sequence[Segment]) -> Case:
+    """Find the rank that holds the most; the case itself on one device."""
+    members = case.members
+    if len(members) == 1:
+        return members[0]
+    return max(members, key=lambda m: total(memory(m, segments, m.ledger(segments)).values()))
+
+
+def fullest_memory(case: Case, segments: Sequence[Segment]) -> dict[str, Q]:
+    """What the fullest device needs, by kind and altogether; nothing where all are alike [B]."""
+    if len(case.ranks) < 2:
+        return {}
+    full = fullest(case, segments)
+    kinds = memory(full, segments, full.ledger(segments))
+    return {**kinds, "memory_bytes": sum(kinds.values())}
+
+
 def limits(case: Case, pass_: Sequence[Operator]) -> tuple[Q, Q]:
     """Seconds of a pass that compute sets, and seconds that memory traffic sets."""
     if case.lecture:
@@ -176,8 +261,13 @@ def limits(case: Case, pass_: Sequence[Operator]) -> tuple[Q, Q]:
     return shares(pass_, case.rates, case.time_model)
 
 
-def regime(computing: Q, moving: Q) -> Q:
-    """Name the limit that holds more than half of the time; arrays give arrays of names."""
+def regime(computing: Q, moving: Q, sending: Q = 0) -> Q:
+    """Name the limit that holds more than half of the time; arrays give arrays of names.
+
+    sending: time of messages, which is part of `moving` [s].
+    """
+    if not is_array(computing, moving, sending) and sending > (computing + moving) / 2:
+        return "communication"
     if is_array(computing, moving):
         import numpy as np
 

@@ -56,11 +56,13 @@ from .options import (
     TensorName,
     TimeModelName,
     TokensPerStep,
+    Typed,
     Unsigned,
     Values,
     Weights,
     Word,
     ZeroPoint,
+    with_layout,
 )
 from .output import OutputFormat, Page, format_of, render, terminal_width, write
 from .units import parse_count, parse_counts, parse_rate, parse_share, parse_size, parse_time
@@ -226,16 +228,70 @@ def _found(
     models: str | None,
     hardware: str | None,
     typed: Counting,
+    layout: Typed,
 ) -> Case:
-    """Find a model and a machine by name, and make a case of them."""
+    """Find a model and a machine by name, and make a case of them, spread as was typed."""
     from .model import has_experts
     from .presets import find_machine, find_model
 
-    machine = find_machine(on, hardware)
+    node = _node(on)
+    machine = find_machine(node.name, hardware)
     found = find_model(model, _changes(settings), models)
     if typed.routing is not None and not has_experts(found):
         raise RooflmError(f"{found.name} has no experts", "--routing", "Leave the option out.")
-    return _case(found, machine, typed)
+    return _spread(_case(found, machine, typed), layout, node)
+
+
+def _node(on: str) -> Any:
+    """Take a number of devices off the name of a machine; most names have none."""
+    if not on[:1].isdigit():
+        return _Plain(on)
+    from .deployment import parse_node
+
+    return parse_node(on)
+
+
+@dataclass(frozen=True)
+class _Plain:
+    """A machine by name, one of it."""
+
+    name: str
+    devices: None = None
+
+
+def _spread(case: Case, layout: Typed, node: Any) -> Case:
+    """Spread a case over devices, where a layout or a number of devices was typed."""
+    said = {name: text for name, text in layout.items() if text is not None}
+    if not said and node.devices is None:
+        return case
+    from .deployment import Node, Spread, deploy
+
+    ways: dict[str, int] = _ways(layout)
+    speeds: dict[str, float] = {
+        name: float(parse_size(said[name], f"--{name}", least=1))
+        for name in ("link", "network")
+        if name in said
+    }
+    latency = parse_time(said["link_latency"], "--link-latency") if "link_latency" in said else 0.0
+    how = said.get("all_reduce", "ring")
+    spread = Spread(
+        **ways,
+        link_bytes_per_s=speeds.get("link"),
+        network_bytes_per_s=speeds.get("network"),
+        latency_s=latency,
+        all_reduce=how,
+    )
+    whole = node if isinstance(node, Node) else Node(node.name)
+    return deploy(case, spread, whole)
+
+
+def _ways(layout: Typed) -> dict[str, int]:
+    """Read the degrees of a layout that were typed."""
+    return {
+        name: parse_count(text, f"--{name}")
+        for name, text in layout.items()
+        if name in ("tp", "pp", "ep", "dp", "cp", "replicas") and text is not None
+    }
 
 
 def _changes(settings: list[str]) -> dict[str, str]:
@@ -350,11 +406,13 @@ def _checked(found: tuple[list[str], list[str]]) -> int:
 
 
 @app.command()
+@with_layout
 def show(
     model: ModelName, set: Set = [], weights: Weights = None, kv: Cache = None,
     state: State = None, accounting: AccountingName = "full", provenance: Provenance = False,
     models: ModelsFile = None, format: Format = None, output: Output = None,
     quiet: Quiet = False, debug: Debug = False,
+    layout: Typed = {},
 ) -> None:  # fmt: skip
     """Show a model: parameters by part, bytes by format, cache by layer kind.
 
@@ -368,10 +426,16 @@ def show(
     found = find_model(model, _changes(set), models)
     precision = _precision(Counting(weights, kv, state=state), None, found)
     answer = answer_show(found, precision, norms=accounting == "full")
+    ways = _ways(layout)
+    if ways:
+        from .deployment import show_ranks
+
+        answer |= show_ranks(found, ways, precision)
     _emit(answer, show_page(answer, provenance), _printing(format, output, quiet))
 
 
 @app.command()
+@with_layout
 def fit(
     model: ModelName, on: On, batch: Batch = None, context: Context = None, set: Set = [],
     weights: Weights = None, kv: Cache = None, state: State = None,
@@ -379,6 +443,7 @@ def fit(
     models: ModelsFile = None, hardware: HardwareFile = None, format: Format = None,
     output: Output = None, quiet: Quiet = False,
     debug: Debug = False,
+    layout: Typed = {},
 ) -> int:  # fmt: skip
     """Tell whether a model fits, what fills the memory, and the cheapest ways to make it fit.
 
@@ -392,7 +457,7 @@ def fit(
 
     how = _printing(format, output, quiet)
     typed = Counting(weights, kv, accounting, None, reserve, capacity, state=state)
-    case = _found(model, on, set, models, hardware, typed)
+    case = _found(model, on, set, models, hardware, typed, layout)
     batches = parse_counts(_given(batch, "1"), "--batch")
     contexts = parse_counts(_given(context, "1024"), "--context")
     answer = answer_fit(case, batches, contexts)
@@ -408,6 +473,7 @@ def fit(
 
 
 @app.command()
+@with_layout
 def sweep(
     model: ModelName, on: On, batch: Batch = None, context: MixedContext = None,
     phase: Phase = None, prompt: Prompt = None, output_tokens: OutputTokens = None,
@@ -419,6 +485,7 @@ def sweep(
     capacity: Capacity = None, models: ModelsFile = None, hardware: HardwareFile = None,
     plot: Plot = None, format: Format = None, output: Output = None, quiet: Quiet = False,
     debug: Debug = False,
+    layout: Typed = {},
 ) -> None:  # fmt: skip
     """Sweep batches and contexts: memory, time, throughput, regime, fits.
 
@@ -436,7 +503,7 @@ def sweep(
     typed = Counting(
         weights, kv, accounting, time_model, reserve, capacity, routing, state, tokens_per_step
     )
-    case = _found(model, on, set, models, hardware, typed)
+    case = _found(model, on, set, models, hardware, typed, layout)
     works = _works(phase, prompt, output_tokens, prefix, chunk, block, context)
     if case.model.denoises or denoise_block is not None or denoise_steps is not None:
         answer = _denoised(case, batch, context, works, denoise_block, denoise_steps)
@@ -490,6 +557,7 @@ def _denoised(
 
 
 @app.command()
+@with_layout
 def compare(
     model: ManyModels, on: ManyOn = [], batch: Batch = None, context: Context = None,
     phase: Phase = None, prompt: Prompt = None, output_tokens: OutputTokens = None,
@@ -500,6 +568,7 @@ def compare(
     time_model: TimeModelName = None,
     reserve: Reserve = "0", models: ModelsFile = None, hardware: HardwareFile = None,
     format: Format = None, output: Output = None, quiet: Quiet = False, debug: Debug = False,
+    layout: Typed = {},
 ) -> None:  # fmt: skip
     """Compare models and machines on the same work, side by side.
 
@@ -511,14 +580,14 @@ def compare(
     how = _printing(format, output, quiet)
     typed = Counting(weights, kv, accounting, time_model, reserve, None, routing, state)
     works = _works(phase, prompt, output_tokens, prefix, chunk, block, context)
-    cases = _crossed(model, on, set, models, hardware, typed)
+    cases = _crossed(model, on, set, models, hardware, typed, layout)
     answer = answer_compare(cases, _places(batch, context, works))
     _emit(answer, compare_page(answer), how)
 
 
 def _crossed(
     words: list[str], on: list[str], settings: list[str], models: str | None,
-    hardware: str | None, typed: Counting,
+    hardware: str | None, typed: Counting, layout: Typed,
 ) -> list[Case]:  # fmt: skip
     """Cross all models with all machines; a machine may stand among the models, after --on."""
     from .presets import HARDWARE_FILE, find_machine, find_model, own_names, preset_names
@@ -528,16 +597,22 @@ def _crossed(
     if hardware is not None:
         chips += own_names(hardware, "hardware", HARDWARE)
     places = [name for text in on for name in text.split(",") if name]
-    places = list(dict.fromkeys(places + [word for word in words if word in chips]))
-    names = list(dict.fromkeys(word for word in words if word not in chips))
+    there = [word for word in words if word in chips or _node(word).name in chips]
+    places = list(dict.fromkeys(places + there))
+    names = list(dict.fromkeys(word for word in words if word not in there))
     if not places:
         raise RooflmError("no machine is named", "--on", "Say --on h100-sxm,rtx-4090.")
     if not names:
         raise RooflmError("no model is named", "MODEL", "`rooflm models` lists them.")
     changes = _changes(settings)
-    machines = [find_machine(place, hardware) for place in places]
+    nodes = [_node(place) for place in places]
+    machines = [find_machine(node.name, hardware) for node in nodes]
     found = [find_model(name, changes, models) for name in names]
-    return [_case(model, machine, typed) for model in found for machine in machines]
+    return [
+        _spread(_case(model, machine, typed), layout, node)
+        for model in found
+        for machine, node in zip(machines, nodes, strict=True)
+    ]
 
 
 def _places(batch: str | None, context: str | None, works: Sequence[Work] | None) -> list[Place]:
@@ -551,12 +626,14 @@ def _places(batch: str | None, context: str | None, works: Sequence[Work] | None
 
 
 @app.command()
+@with_layout
 def roofline(
     model: ModelName, on: On, batch: OneBatch = "1", context: OneContext = "1024", set: Set = [],
     weights: Weights = None, routing: RoutingName = None, kv: Cache = None, state: State = None,
     models: ModelsFile = None,
     hardware: HardwareFile = None,
     format: Format = None, output: Output = None, quiet: Quiet = False, debug: Debug = False,
+    layout: Typed = {},
 ) -> None:  # fmt: skip
     """Hold every operator of decode and prefill against the ridge of a machine.
 
@@ -566,12 +643,13 @@ def roofline(
     from .roofline import roofline as answer_roofline
 
     typed = Counting(weights, kv, routing=routing, state=state)
-    case = _found(model, on, set, models, hardware, typed)
+    case = _found(model, on, set, models, hardware, typed, layout)
     answer = answer_roofline(case, parse_count(batch, "--batch"), parse_count(context, "--context"))
     _emit(answer, roofline_page(answer), _printing(format, output, quiet))
 
 
 @app.command()
+@with_layout
 def explain(
     quantity: Annotated[str, typer.Argument(help="A column of show, fit, sweep or roofline.")],
     model: ModelName, on: On, batch: OneBatch = "1", context: OptionalContext = None,
@@ -584,6 +662,7 @@ def explain(
     models: ModelsFile = None, hardware: HardwareFile = None, format: Format = None,
     output: Output = None,
     quiet: Quiet = False, debug: Debug = False,
+    layout: Typed = {},
 ) -> None:  # fmt: skip
     """Explain a number: formula, subtotals, substitution, value, what is left out, source.
 
@@ -599,7 +678,7 @@ def explain(
     typed = Counting(
         weights, kv, accounting, time_model, reserve, capacity, None, state, tokens_per_step
     )
-    case = _found(model, on, set, models, hardware, typed)
+    case = _found(model, on, set, models, hardware, typed, layout)
     works = _works(phase, prompt, output_tokens, prefix, chunk, block, context)
     if works is not None and len(works) > 1:
         raise RooflmError("one prompt at a time is explained", "--prompt")
@@ -621,6 +700,7 @@ def explain(
 
 
 @app.command()
+@with_layout
 def solve(
     unknown: Annotated[
         str, typer.Argument(help="batch, context, bandwidth, compute, capacity or throughput.")
@@ -643,6 +723,7 @@ def solve(
     time_model: TimeModelName = None, reserve: Reserve = "0", capacity: Capacity = None,
     sensitivity: Sensitivity = False, models: ModelsFile = None, hardware: HardwareFile = None,
     format: Format = None, output: Output = None, quiet: Quiet = False, debug: Debug = False,
+    layout: Typed = {},
 ) -> int:  # fmt: skip
     """Solve for what meets a target: exact, with the formula and where it holds.
 
@@ -672,7 +753,7 @@ def solve(
     typed = Counting(
         weights, kv, accounting, time_model, reserve, capacity, None, state, tokens_per_step
     )
-    case = _found(model, on, set, models, hardware, typed)
+    case = _found(model, on, set, models, hardware, typed, layout)
     B, S = parse_count(batch, "--batch"), parse_count(context, "--context")
     answer = answer_solve(case, asked, B, S, target)
     if sensitivity:

@@ -8,7 +8,7 @@ all-reduce (sequence parallelism) move the same bytes around a ring.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, cast
 
 from .attention import Attention
@@ -22,10 +22,11 @@ from .collectives import (
     ring_gather_time,
     two_shot_time,
 )
+from .errors import RooflmError
 from .experts import Experts, NoFeedForward
 from .layout import Layout, Rank, fullest, parts, shard
 from .model import Group, Model, group_names
-from .passes import Precision, Segment
+from .passes import Operator, Precision, Segment
 from .readings import Q, total
 
 AllReduce = Literal["ring", "one-shot", "two-shot", "in-switch"]
@@ -49,6 +50,26 @@ class Link:
     """Latency of a message, which has to be measured [s]."""
     all_reduce: AllReduce = "ring"
     """How ranks add up; engines choose by size and have fixed thresholds."""
+
+
+@dataclass(frozen=True)
+class Links:
+    """What joins the devices of a deployment."""
+
+    near: Link
+    """Within a node."""
+    far: Link | None = None
+    """Between nodes; None where it is not known."""
+    node_devices: int = 1
+    """Devices of a node [1]."""
+
+    @property
+    def between(self) -> Link:
+        """Link between nodes; raises `RooflmError` where none is known."""
+        if self.far is None:
+            what = "this layout sends from node to node, and no network between them is known"
+            raise RooflmError(what, "--network", "Say --network 50GB, one direction of a device.")
+        return self.far
 
 
 @dataclass(frozen=True)
@@ -94,6 +115,19 @@ def communication(
     ranks have them already. One hop between stages; a token waits for pp - 1 of them.
     """
     return list(_communication(fullest(shard(model, layout)), segments, precision, link))
+
+
+def sent_operators(
+    rank: Rank, segments: Sequence[Segment], precision: Precision, links: Links
+) -> Iterator[Operator]:
+    """List what a rank sends in a pass of the whole deployment as operators of its pass."""
+    for sent in _communication(rank, segments, precision, links.near):
+        # Ranks beyond a node, and stages on other nodes, are joined by the network.
+        crosses = sent.ranks > links.node_devices or (
+            sent.kind == "point-to-point" and rank.layout.devices > links.node_devices
+        )
+        through = replace(sent, link=links.between if crosses else links.near)
+        yield Operator(sent.name, "communication", sent.count, seconds=through.seconds)
 
 
 def _communication(

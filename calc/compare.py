@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .case import Case, memory
+from .case import Case, fullest, memory
 from .errors import RooflmError
 from .model import total_parameters
 from .precision import told as told_formats
@@ -90,7 +90,8 @@ def _memory_only(case: Case, place: Place) -> dict[str, Any]:
     passes = [] if place.work is None else prefill_passes(place.batch, place.work)
     if phase_of(place) != "prefill":
         passes.append(case.step(place.batch, place.context))
-    every = [memory(case, segments, case.ledger(segments)) for segments in passes]
+    full = [(fullest(case, segments), segments) for segments in passes]
+    every = [memory(of, segments, of.ledger(segments)) for of, segments in full]
     kinds = max(every, key=lambda kinds: total(kinds.values()))
     held = total(kinds.values())
     try:

@@ -39,7 +39,7 @@ from .symbols import (
     letter,
     sympy,
 )
-from .timing import bandwidth_time, compulsory_bytes, flops, step_time, throughput
+from .timing import bandwidth_time, compulsory_bytes, flops, sending_time, step_time, throughput
 
 Definitions = dict[str, Expr]
 """Named subtotals; an expression may use the names of others as symbols."""
@@ -209,15 +209,19 @@ def _pass(case: Case, segments: Sequence[Segment], prefix: str = "") -> Definiti
         apart = {c: letter(f"{prefix}{c}_flops") for c in own}
         one = [replace(one[0], flops=work - sum(apart.values()))]
         one += [Operator("all", "all", 1, compute=c, flops=done) for c, done in apart.items()]
-    known[f"{prefix}floor_s"] = step_time(one, rates, "overlap")
+    known[f"{prefix}floor_s"] = case.stages * step_time(one, rates, "overlap")
     least = case.least_ledger(segments, pass_)
     if least is not pass_:
         known |= _by_part(least, f"{prefix}least_bytes", compulsory_bytes)
         fewest = [replace(one[0], weight_bytes=letter(f"{prefix}least_bytes")), *one[1:]]
-        known[f"{prefix}floor_s"] = step_time(fewest, rates, "overlap")
+        known[f"{prefix}floor_s"] = case.stages * step_time(fewest, rates, "overlap")
     if case.time_model == "operator":
-        return known | _by_part(pass_, f"{prefix}bound_s", lambda ops: step_time(ops, rates))
-    return known | {f"{prefix}bound_s": step_time(one, rates, case.time_model)}
+        return known | _by_part(
+            pass_, f"{prefix}bound_s", lambda ops: case.stages * step_time(ops, rates)
+        )
+    sent = sending_time(pass_) if case.time_model == "serial" else 0
+    whole = case.stages * (step_time(one, rates, case.time_model) + sent)
+    return known | {f"{prefix}bound_s": whole}
 
 
 def _by_part(pass_: Sequence[Operator], key: str, of: Callable[[list[Operator]], Q]) -> Definitions:

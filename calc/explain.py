@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from .case import Case, fullest, slowest
 from .definitions import Definitions, Question, compose, definitions, point
 from .errors import RooflmError, nearest
 from .formats import FORMATS
+from .requests import prefill_passes
 from .sweep import assumptions
 from .symbols import UNITS, Expr, Values, latex, letter, number, symbolic_case, sympy, text
 
 
 def explain(question: Question, quantity: str) -> dict[str, Any]:
     """Answer with the formula of a quantity, its subtotals, the substitution and the value."""
+    whole = question.case
+    if whole.ranks:
+        question = replace(question, case=_deciding(question, quantity))
     symbolic = symbolic_case(question.case)
     values = symbolic.values | point(question)
     known = definitions(question, symbolic)
@@ -37,7 +43,7 @@ def explain(question: Question, quantity: str) -> dict[str, Any]:
             for s in sorted(letters, key=str)
             if s in values
         },
-        "assumptions": assumptions(question.case, phase, [question.context]),
+        "assumptions": assumptions(whole, phase, [question.context]),
         "omits": omits_of(name),
         "source": source_of(name),
     }
@@ -46,6 +52,17 @@ def explain(question: Question, quantity: str) -> dict[str, Any]:
 def _unit_of_letter(name: str) -> str:
     """Tell the unit of a letter; peaks of other formats are C_fp8 and the like."""
     return UNITS.get(name, "FLOP/s" if name.startswith("C_") else "1")
+
+
+def _deciding(question: Question, quantity: str) -> Case:
+    """Choose the rank that a quantity of a layout is that of: the fullest, or the slowest."""
+    case, work = question.case, question.work
+    segments = case.step(question.batch, question.context)
+    if work is not None:
+        segments = prefill_passes(question.batch, work)[-1]
+    of_memory = ("memory", "weights", "kv_cache", "state", "activations", "margin", "reserve")
+    last = quantity.rpartition(".")[2]
+    return (fullest if last.startswith(of_memory) else slowest)(case, segments)
 
 
 def _term(name: str, known: Definitions, values: Values) -> dict[str, Any]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .case import Case, max_context_tokens, max_sequences, memory, memory_bytes
+from .case import Case, fullest, max_context_tokens, max_sequences, memory, memory_bytes
+from .case import held as sequences
 from .errors import RooflmError
 from .hardware import Machine, capacity
 from .memory import BATCHED_TOKENS, BLOCK_TOKENS, activations_bytes, reserved_cache_bytes
-from .model import ledger, total_parameters
+from .model import total_parameters
 from .passes import prefill
 from .sweep import assumptions
 
@@ -40,7 +41,8 @@ def fit(case: Case, batches: Sequence[int], contexts: Sequence[int]) -> dict[str
     said = assumptions(case, contexts=contexts, timed=False)
     if not case.lecture and not case.model.denoises:
         longest = max(contexts)
-        whole = activations_bytes(ledger(case.model, prefill(1, longest), case.precision))
+        alone = prefill(1, longest)
+        whole = activations_bytes(fullest(case, alone).ledger(alone))
         answer["prefill_activations_bytes"] = whole
         said.append(
             f"activations are those of a decode step; one prompt of {longest:,} tokens in a "
@@ -65,7 +67,8 @@ def point(case: Case, B: int, S: int) -> dict[str, Any]:
     """Answer one batch at one context."""
     limit = case.limit[0]
     segments = case.step(B, S)
-    kinds = memory(case, segments, case.ledger(segments))
+    full = fullest(case, segments)
+    kinds = memory(full, segments, full.ledger(segments))
     held = sum(kinds.values())
     return {
         "batch": B,
@@ -78,7 +81,7 @@ def point(case: Case, B: int, S: int) -> dict[str, Any]:
         "max_sequences": max_sequences(case, S),
         "reserved_kv_cache_bytes": {
             "needed": kinds["kv_cache_bytes"],
-            **reserved_cache_bytes(case.model, case.precision, B, S),
+            **reserved_cache_bytes(full.model, case.precision, sequences(full, B), S),
         },
     }
 

@@ -26,6 +26,8 @@ class Machine:
     """Dense datasheet peak of each format [FLOP/s]."""
     best_flops: Mapping[str, float] = field(default_factory=dict[str, float])
     """Rates that somebody measured above the datasheet [FLOP/s]."""
+    links: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Links to other devices, one direction of one device [B/s]."""
     price_usd_per_hour: float | None = None
     price_date: str = ""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .branches import Branch, valid_range
-from .case import Case, figures, memory_bytes
+from .case import Case, figures, memory_bytes, slowest
 from .errors import RooflmError
 from .readings import Q
 from .symbols import BATCH, CONTEXT, Expr, Values, number, symbolic_case, sympy, text
@@ -36,6 +36,8 @@ class Answer:
 def step_s(case: Case, B: Q, S: Q) -> Q:
     """Time of a decode step, in any reading [s]."""
     segments = case.step(B, S)
+    if case.ranks:
+        case = slowest(case, segments)
     return figures(case, segments, case.ledger(segments), B * case.step_tokens)["time_s"]
 
 

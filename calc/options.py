@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
@@ -141,6 +144,69 @@ DenoiseSteps = Annotated[
         metavar="COUNT", help="Denoising passes of a block, or of a diffusion model's request."
     ),
 ]
+Typed: TypeAlias = Mapping[str, "str | None"]
+"""What was typed of the options of a layout."""
+_WAYS = "COUNT"
+LAYOUT: dict[str, Any] = {
+    "tp": Annotated[
+        str | None, typer.Option("--tp", metavar=_WAYS, help="Devices that split every layer.")
+    ],
+    "pp": Annotated[
+        str | None, typer.Option("--pp", metavar=_WAYS, help="Stages that split the layers.")
+    ],
+    "ep": Annotated[
+        str | None,
+        typer.Option("--ep", metavar=_WAYS, help="Sets that the experts are dealt out to."),
+    ],
+    "dp": Annotated[
+        str | None,
+        typer.Option("--dp", metavar=_WAYS, help="Groups with sequences of their own."),
+    ],
+    "cp": Annotated[
+        str | None, typer.Option("--cp", metavar=_WAYS, help="Parts of the tokens of a cache.")
+    ],
+    "replicas": Annotated[
+        str | None, typer.Option("--replicas", metavar=_WAYS, help="Copies of everything.")
+    ],
+    "link": Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Bytes a second between devices of a node, one way."),
+    ],
+    "network": Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Bytes a second between nodes, one way of a device."),
+    ],
+    "link_latency": Annotated[
+        str | None, typer.Option(metavar="TIME", help="Latency of a message.  [default: 0]")
+    ],
+    "all_reduce": Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="ring (default), one-shot, two-shot or in-switch."),
+    ],
+}
+"""Options that spread a model over devices."""
+
+
+def with_layout(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options of a layout; it gets what was typed of them as `layout`."""
+
+    @functools.wraps(command)
+    def wrapped(**typed: Any) -> Any:
+        layout = {name: typed.pop(name) for name in LAYOUT}
+        return command(**typed, layout=layout)
+
+    plain = inspect.signature(command, eval_str=True)
+    own = [p for p in plain.parameters.values() if p.name != "layout"]
+    kind = inspect.Parameter.KEYWORD_ONLY
+    more = [inspect.Parameter(n, kind, default=None, annotation=a) for n, a in LAYOUT.items()]
+    last = [p for p in own if p.name in ("format", "output", "quiet", "debug")]
+    first = [p for p in own if p not in last]
+    ordered = [p.replace(kind=kind) for p in (*first, *more, *last)]
+    wrapped.__signature__ = plain.replace(parameters=ordered)  # pyright: ignore
+    wrapped.__annotations__ = {p.name: p.annotation for p in ordered}
+    return wrapped
+
+
 Set = Annotated[
     list[str],
     typer.Option("--set", metavar="KEY=VALUE", help="Change a dimension or trait: K=8, tied=true."),

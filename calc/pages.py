@@ -68,6 +68,14 @@ def show_page(answer: Answer, provenance: bool = False) -> Page:
     ]
     if layers:
         tables.append(Table(columns, layers))
+    if "ranks" in answer:
+        heads = ("ranks alike", "parameters", "weights [GB]", "cache a token [B]", "layers")
+        ranks = [
+            (f"{r['ranks']:,}", f"{r['parameters']:,}", show_gb(r["weights_bytes"]),
+             f"{r['cache_bytes_per_token']:,.6g}", f"{r['layers']}")
+            for r in answer["ranks"]
+        ]  # fmt: skip
+        tables.append(Table(heads, ranks, f"{answer['devices']} devices"))
     if provenance:
         told = answer["provenance"] or [{"field": "all", "value": "", "origin": answer["source"]}]
         origins = [(p["field"], p["value"], p["origin"]) for p in told]
@@ -79,7 +87,13 @@ def show_page(answer: Answer, provenance: bool = False) -> Page:
     if cache["state_bytes_per_sequence"]:
         per_token += f", and a state of {cache['state_bytes_per_sequence']:,} bytes"
     source = f"source: {answer['source']}"
-    notes = [per_token, *answer["unusual"], *answer["assumptions"], source]
+    notes = [
+        per_token,
+        *answer.get("layout", ()),
+        *answer["unusual"],
+        *answer["assumptions"],
+        source,
+    ]
     if answer["file_bytes"] is not None:
         notes.insert(0, f"the weights of the file take {answer['file_bytes']:,} bytes")
     reference = cache["reference"]

@@ -180,6 +180,8 @@ class Operator:
     """Activations read and written when nothing is fused [B]."""
     live_bytes: Q = 0
     """Activations that exist while it runs, the residual stream included [B]."""
+    seconds: Q = 0
+    """Time of a message to other devices, which nothing overlaps [s]."""
 
     @property
     def compulsory_bytes(self) -> Q:

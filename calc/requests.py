@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .case import Case, figures, limits, regime
+from .case import Case, figures, fullest_memory, limits, regime, slowest
 from .errors import RooflmError
 from .passes import Operator, Segment, decode
 from .readings import Q, ceil, floor, formula, half, minimum, total
-from .sweep import NULL, check_size, frame
+from .sweep import NULL, check_size, devices_of, frame
 from .timing import throughput
 
 BLOCK_TOKENS = 16
@@ -136,9 +136,11 @@ def prefill_row(case: Case, B: int, work: Work) -> dict[str, Any]:
         what = "the lecture's accounting is of decode steps"
         raise RooflmError(what, f"--phase {work.phase}", "Leave out --accounting lecture.")
     passes = prefill_passes(B, work)
+    whole, case = case, slowest(case, passes[-1])
     ledgers = [case.ledger(p) for p in passes]
     parts = [
-        figures(case, p, ops, tokens=B * p[0].new) for p, ops in zip(passes, ledgers, strict=True)
+        figures(case, p, ops, tokens=B * p[0].new) | fullest_memory(whole, p)
+        for p, ops in zip(passes, ledgers, strict=True)
     ]
     fullest = max(parts, key=lambda part: part["memory_bytes"])
     row = {k: v for k, v in fullest.items() if k.endswith("bytes")}
@@ -169,6 +171,7 @@ def prefill_row(case: Case, B: int, work: Work) -> dict[str, Any]:
         "regime": regime(computing, moving),
         "basis": "bound",
         **dict.fromkeys((*NULL, "e2e_s")),
+        **devices_of(case),
     }
 
 
@@ -195,6 +198,7 @@ def decode_total(case: Case, B: int, work: Work) -> dict[str, Q]:
         steps = [contexts]
     else:
         steps = list(contexts)
+    case = slowest(case, decode(B, work.last_context))
     sums: dict[str, Q] = dict.fromkeys(SUMMED, 0)
     for S in steps:
         segments = decode(B, S)
@@ -219,7 +223,8 @@ def request_row(case: Case, B: int, work: Work) -> dict[str, Any]:
     itl = further["time_s"] / steps if steps else None
     e2e = first["ttft_s"] if itl is None else end_to_end_time(first["ttft_s"], itl, work.output)
     last = decode(B, work.last_context)
-    held = figures(case, last, case.ledger(last), tokens=B)
+    slow = slowest(case, last)
+    held = figures(slow, last, slow.ledger(last), tokens=B) | fullest_memory(case, last)
     fullest = max((first, held), key=lambda row: row["memory_bytes"])
     known = None not in (first["floor_s"], further["floor_s"])
     limit = case.limit[0]

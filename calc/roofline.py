@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from .case import Case
+from .case import Case, slowest
 from .errors import RooflmError
 from .matmul import intensity, ridge
 from .passes import Operator, prefill
-from .readings import Q
+from .readings import Q, is_zero
 from .sweep import assumptions
 from .timing import Rates, bandwidth_time, compute_time, operator_time
 
@@ -23,7 +23,8 @@ def operator_figures(op: Operator, rates: Rates) -> dict[str, Q]:
     return {
         "flops": work,
         "bytes": moved,
-        "intensity_flops_per_byte": intensity(work, moved),
+        # A message neither computes nor reads memory.
+        "intensity_flops_per_byte": 0 if is_zero(moved) else intensity(work, moved),
         "bound_s": op.count * operator_time(op, rates),
     }
 
@@ -37,7 +38,11 @@ def operator_row(op: Operator, rates: Rates) -> dict[str, Any]:
         "part": op.part,
         "runs": op.count,
         **operator_figures(op, rates),
-        "regime": "compute" if computing > moving else "memory",
+        "regime": "communication"
+        if not is_zero(op.seconds)
+        else "compute"
+        if computing > moving
+        else "memory",
     }
 
 
@@ -59,5 +64,6 @@ def roofline(case: Case, batch: int, context: int) -> dict[str, Any]:
     if not case.model.denoises:
         passes["prefill_operators"] = prefill(batch, context)
     for key, segments in passes.items():
-        answer[key] = [operator_row(op, rates) for op in case.ledger(segments)]
+        slow = slowest(case, segments)
+        answer[key] = [operator_row(op, rates) for op in slow.ledger(segments)]
     return answer | {"assumptions": assumptions(case, contexts=[context])}

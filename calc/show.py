@@ -31,7 +31,7 @@ from .model import (
 from .passes import Precision
 from .precision import precision_of, told
 
-SHOWN = ("fp32", "bf16", "fp8", "int4", "q4_k_m")
+SHOWN = ("fp32", "bf16", "fp8", "int4")
 """Formats of which `show` tells the bytes of all weights."""
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from .branches import active, elasticities
-from .case import Case, max_sequences, memory_bytes
+from .case import Case, fullest, max_sequences, memory_bytes, slowest
 from .errors import RooflmError
 from .inverse import (
     FAR,
@@ -52,7 +52,12 @@ class Target:
 
 def solve(case: Case, unknown: Unknown, batch: int, context: int, target: Target) -> dict[str, Any]:
     """Answer with the value of an unknown, the formula behind it, and where that holds."""
+    whole, timed_by = case, target != Target() or unknown == "throughput"
+    if case.ranks:
+        of = slowest if timed_by else fullest
+        case = of(case, case.step(batch, context))
     answer = _dispatch(case, unknown, batch, context, target)
+    _check_ranks(whole, case, unknown, answer, (batch, context))
     timed = unknown != "capacity" and not (unknown in ("batch", "context") and target == Target())
     return {
         "schema": "rooflm.solve/1",
@@ -68,11 +73,25 @@ def solve(case: Case, unknown: Unknown, batch: int, context: int, target: Target
         "valid_for": answer.valid_for or None,
         **dict(answer.more),
         "assumptions": assumptions(
-            case,
+            whole,
             contexts=[int(answer.value) if unknown == "context" and answer.value else context],
             timed=timed,
         ),
     }
+
+
+def _check_ranks(
+    whole: Case, case: Case, unknown: Unknown, answer: Answer, at: tuple[int, int]
+) -> None:
+    """Refuse an answer at which another rank of the layout decides."""
+    if len(whole.ranks) < 2 or answer.value is None or unknown not in ("batch", "context"):
+        return
+    value = max(1, round(answer.value))
+    B, S = (value, at[1]) if unknown == "batch" else (at[0], value)
+    same = math.isclose(step_s(whole, B, S), step_s(case, B, S), rel_tol=1e-12)
+    if not same or memory_bytes(whole, B, S) != memory_bytes(case, B, S):
+        what = f"another rank decides at {unknown} = {value:,} than where the search began"
+        raise RooflmError(what, "", f"Sweep --{unknown} around it instead.")
 
 
 TARGETS: dict[Unknown, tuple[str, ...]] = {
@@ -185,8 +204,12 @@ def _largest(
 
 
 def _kept(case: Case, x: Any) -> Any:
-    """Tell the symbol whose roundings stay: the context, where entries stand for several tokens."""
-    return x if x == CONTEXT and entry_lengths(case.model) else None
+    """Tell the symbol whose roundings stay: that of entries, or of sequences that are dealt out."""
+    if x == CONTEXT:
+        return x if entry_lengths(case.model) else None
+    # Sequences are dealt out to replicas, groups and stages: rounded up.
+    spread = case.layout is not None and case.layout.running(10**6) != 10**6
+    return x if spread else None
 
 
 def _longest(case: Case, holds: Callable[[int], bool]) -> int:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .case import Case, figures, limits, regime
+from .case import Case, figures, fullest_memory, limits, regime, slowest
 from .errors import RooflmError
 from .model import has_experts, sequence_state_bytes, total_parameters, untouched_parameters
 from .passes import Routing, Segment
 from .precision import told
 from .readings import Q, is_zero
+from .timing import sending_time
 from .units import show_gb, show_number
 
 MOST_ROWS = 10**6
@@ -26,8 +27,10 @@ def step_row(case: Case, segments: Sequence[Segment], B: Q, S: Q) -> dict[str, Q
 
     segments: the step; B: its sequences [1]; S: their context, the mean where they differ [tokens].
     """
-    pass_ = case.ledger(segments)
-    row = figures(case, segments, pass_, tokens=B * case.step_tokens)
+    slow = slowest(case, segments)
+    pass_ = slow.ledger(segments)
+    row = figures(slow, segments, pass_, tokens=B * case.step_tokens)
+    row |= fullest_memory(case, segments)
     limit = case.limit[0]
     return {
         "batch": B,
@@ -37,16 +40,23 @@ def step_row(case: Case, segments: Sequence[Segment], B: Q, S: Q) -> dict[str, Q
         "fits": row["memory_bytes"] <= limit,
         "touched_parameters": total_parameters(case.model, norms=not case.lecture)
         - untouched_parameters(case.model, B, case.precision.routing),
-        "regime": regime(*limits(case, pass_)),
+        "regime": regime(*limits(slow, pass_), sending_time(pass_)),
+        **devices_of(case),
         "basis": "lecture" if case.lecture else "bound",
         **dict.fromkeys((*NULL, "ttft_s", "e2e_s")),
     }
 
 
+def devices_of(case: Case) -> dict[str, Any]:
+    """Tell how many devices a layout takes; nothing on one device."""
+    return {} if case.layout is None else {"devices": case.layout.devices}
+
+
 def sweep(case: Case, batches: Sequence[int], contexts: Sequence[int]) -> dict[str, Any]:
     """Answer a decode step for every batch at every context, batches fastest."""
     check_size(len(batches) * len(contexts))
-    if len(batches) * len(contexts) < FEW_POINTS:
+    # Ranks that differ are compared point by point.
+    if len(batches) * len(contexts) < FEW_POINTS or len(case.ranks) > 1:
         rows = [step_row(case, case.step(B, S), B, S) for S in contexts for B in batches]
     else:
         rows = _grid_rows(case, batches, contexts)
@@ -210,6 +220,10 @@ def assumptions(
             speed = f"{bandwidth} and {show_number(peak / 1e12)} TFLOP/s {compute} ({kind})"
         said.append(f"time model {case.time_model} at {speed}: {TIME_MODEL_SAYS[case.time_model]}")
         said += _computing(case)
+    if case.layout is not None:
+        from .deployment import told as spread_told
+
+        said += spread_told(case)
     latents = [g.mixer for g in case.model.groups if g.mixer.kind.startswith("mla")]
     if latents and not case.lecture:
         said.append(_latent_sentence(latents[0], phase, contexts))

@@ -101,6 +101,7 @@ def symbolic_case(case: Case) -> Symbolic:
     )
     letters = replace(
         case,
+        ranks=(),
         model=model,
         machine=machine,
         precision=precision,

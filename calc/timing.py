@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from .passes import Operator
-from .readings import Q, formula, maximum, total
+from .readings import Q, formula, is_zero, maximum, total
 
 TimeModel = Literal["bandwidth", "overlap", "operator", "serial"]
 TIME_MODELS: tuple[TimeModel, ...] = get_args(TimeModel)
@@ -98,7 +98,12 @@ def step_time(ledger: Sequence[Operator], rates: Rates, model: TimeModel = "oper
             return total(op.count * operator_time(op, rates) for op in ledger)
         case "serial":
             moving = bandwidth_time(compulsory_bytes(ledger), rates.bytes_per_s)
-            return moving + computing_time(ledger, rates)
+            return total((moving, computing_time(ledger, rates), sending_time(ledger)))
+
+
+def sending_time(ledger: Sequence[Operator]) -> Q:
+    """Time that a pass spends on messages to other devices [s]."""
+    return total(op.count * op.seconds for op in ledger)
 
 
 def computing_time(ledger: Sequence[Operator], rates: Rates) -> Q:
@@ -111,6 +116,8 @@ def computing_time(ledger: Sequence[Operator], rates: Rates) -> Q:
 
 def operator_time(op: Operator, rates: Rates) -> Q:
     """Bound of one run of an operator: the larger of its two times [s]."""
+    if not is_zero(op.seconds):
+        return op.seconds
     return maximum(
         bandwidth_time(op.compulsory_bytes, rates.bytes_per_s),
         compute_time(op.flops, rates.peak(op.compute)),
