@@ -74,7 +74,7 @@ class Recurrent:
         w, kept = self.widths(D), self.state.bytes(precision)
         yield Operator(
             name="state in",
-            part="state projections",
+            part="recurrence projections",
             count=count,
             # A matrix does two FLOPs a row for each of its weights.
             flops=matmul_flops(rows, w.into, 1),
@@ -84,7 +84,7 @@ class Recurrent:
         )
         yield Operator(
             name="state",
-            part="state",
+            part="recurrence",
             count=count,
             flops=self.step_flops() * rows,
             weight_bytes=b_w * (w.rest + w.norms),
@@ -98,7 +98,7 @@ class Recurrent:
             return
         yield Operator(
             name="state out",
-            part="state projections",
+            part="recurrence projections",
             count=count,
             flops=matmul_flops(rows, w.out, 1),
             weight_bytes=b_w * w.out,
