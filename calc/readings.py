@@ -81,10 +81,8 @@ def widest(values: Iterable[Q]) -> Q:
     """Return the largest of several values, as one Max for symbols; 0 where there are none."""
     several = list(values)
     if is_symbol(*several):
-        import sympy
-
         # Equal operators of many layers are one expression.
-        return sympy.Max(*dict.fromkeys(several))
+        return _dispatch(max, "maximum", "Max", *dict.fromkeys(several))
     return functools.reduce(maximum, several, 0)
 
 
