@@ -113,7 +113,8 @@ def _model_definitions(case: Case) -> Definitions:
     gathered = [k for k in counted if k in gathered_parts(model)]
     total_ = letter("total")
     zero = sympy.Integer(0)
-    return {
+    kept = {} if model.denoises else _kept_definitions(case)
+    return kept | {
         **{f"{k}_parameters": v for k, v in parts.items()},
         "total": _sum(f"{k}_parameters" for k in counted),
         "idle": idle_parameters(model),
@@ -121,13 +122,20 @@ def _model_definitions(case: Case) -> Definitions:
         "streamed": letter("active") - sum(letter(f"{k}_parameters") for k in gathered),
         **{k: letter(f"{k}_parameters") if k in parts else zero for k in (*parts, "head")},
         "parameters": total_,
+        "weights_bytes": weights_bytes(model, precision, norms=not case.lecture),
+        **{name: _in_format(case, name) for name in SHOWN},
+    }
+
+
+def _kept_definitions(case: Case) -> Definitions:
+    """Define what a sequence keeps; a diffusion model keeps nothing."""
+    model, precision = case.model, case.precision
+    return {
         "elements_per_token": token_elements(model),
         "growing_elements_per_token": growing_elements(model),
         "bytes_per_token": token_bytes(model, precision),
         "state_elements_per_sequence": state_elements(model),
         "state_bytes_per_sequence": sequence_state_bytes(model, precision),
-        "weights_bytes": weights_bytes(model, precision, norms=not case.lecture),
-        **{name: _in_format(case, name) for name in SHOWN},
     }
 
 
@@ -156,10 +164,26 @@ def _step_definitions(case: Case) -> Definitions:
         known["bound_tokens_per_s"] = throughput(BATCH * case.step_tokens, letter(time))
         known |= _operators(case, "", segments)
         known |= _operators(case, "prefill.", prefill(BATCH, CONTEXT))
+        if case.model.denoises:
+            known |= _beside_decoding(case)
         known["ridge_flops_per_byte"] = ridge(case.rates.flops_per_s, case.rates.bytes_per_s)
         whole = activations_bytes(case.ledger(prefill(1, CONTEXT)))
         known["prefill_activations_bytes"] = whole
     return known
+
+
+def _beside_decoding(case: Case) -> Definitions:
+    """Define what a denoising step yields, and how decoding with a cache would do."""
+    plain = replace(case, model=replace(case.model, denoises=False))
+    time = step_time(plain.ledger(decode(BATCH, CONTEXT)), case.rates, case.time_model)
+    decoding = letter("autoregressive_tokens_per_s")
+    return {
+        "passes": sympy.Integer(1),
+        "tokens_per_pass": sympy.sympify(case.step_tokens),
+        "autoregressive_bound_s": time,
+        "autoregressive_tokens_per_s": throughput(BATCH, letter("autoregressive_bound_s")),
+        "speedup": letter("tokens_per_s") / decoding,
+    }
 
 
 def _memory(case: Case, segments: Sequence[Segment]) -> Definitions:

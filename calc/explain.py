@@ -146,7 +146,8 @@ def unit_of(name: str) -> str:
         return "B"
     if last == "max_sequences":
         return "sequences"
-    return "1" if last in ("batch", "passes", "runs") else "parameters"
+    plain = ("batch", "passes", "runs", "speedup")
+    return "1" if last in plain else "tokens" if last == "tokens_per_pass" else "parameters"
 
 
 def omits_of(name: str) -> list[str]:

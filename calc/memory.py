@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from .model import Model, tensors
 from .passes import Operator, Precision
-from .readings import Q, ceil, formula, maximum, minimum, total
+from .readings import Q, ceil, formula, minimum, total, widest
 from .weights import tensor_bytes
 
 
@@ -25,10 +25,7 @@ def activations_bytes(ledger: Sequence[Operator]) -> Q:
 
     Left out: allocator fragmentation and workspaces, which only a run can tell (a few per cent).
     """
-    widest: Q = 0
-    for op in ledger:
-        widest = maximum(widest, op.live_bytes)
-    return widest
+    return widest(op.live_bytes for op in ledger)
 
 
 def largest(holds: Callable[[int], bool], limit: int = 10**12) -> int:

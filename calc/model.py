@@ -186,9 +186,17 @@ def has_experts(model: Model) -> bool:
 
 
 def chunk_lengths(model: Model) -> set[Q]:
-    """List the different chunks of the layers that do not look out of one [tokens]."""
-    mixers = [g.mixer for g in model.groups]
-    return {m.chunk for m in mixers if isinstance(m, Attention) and m.chunk is not None}
+    """List the different chunks of the layers that do not look out of one [tokens].
+
+    Blocks of keys are such chunks as well: of the last one a query sees what is there of it.
+    """
+    mixers = [g.mixer for g in model.groups if isinstance(g.mixer, Attention)]
+    found = {m.chunk for m in mixers if m.chunk is not None}
+    if any(m.kind == "full+indexer" for m in mixers):
+        from .sparse import SparseAttention
+
+        found |= {m.block for m in mixers if isinstance(m, SparseAttention)}
+    return found
 
 
 def entry_lengths(model: Model) -> set[Q]:

@@ -77,6 +77,15 @@ def minimum(a: Q, b: Q) -> Q:
     return _dispatch(min, "minimum", "Min", a, b)
 
 
+def widest(values: Iterable[Q]) -> Q:
+    """Return the largest of several values, as one Max for symbols; 0 where there are none."""
+    several = list(values)
+    if is_symbol(*several):
+        # Equal operators of many layers are one expression.
+        return _dispatch(max, "maximum", "Max", *dict.fromkeys(several))
+    return functools.reduce(maximum, several, 0)
+
+
 def floor(a: Q) -> Q:
     """Round down."""
     return _dispatch(math.floor, "floor", "floor", a)

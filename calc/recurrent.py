@@ -87,7 +87,7 @@ class Recurrent(Weighted):
         w, kept = self.widths(D), self.state.bytes(precision)
         yield Operator(
             name="state in",
-            part="state projections",
+            part="recurrence projections",
             count=count,
             flops=total(matmul_flops(rows, *shape) for shape in w.into),
             compute=compute,
@@ -97,7 +97,7 @@ class Recurrent(Weighted):
         )
         yield Operator(
             name="state",
-            part="state",
+            part="recurrence",
             count=count,
             flops=self.step_flops() * rows,
             weight_bytes=read_bytes(held, "state", precision),
@@ -109,7 +109,7 @@ class Recurrent(Weighted):
         )
         yield Operator(
             name="state out",
-            part="state projections",
+            part="recurrence projections",
             count=count,
             flops=total(matmul_flops(rows, *shape) for shape in w.out),
             compute=compute,

@@ -24,28 +24,39 @@ ROUTED = {"E": "n_routed_experts"}
 LOCAL = {"E": "num_local_experts"}
 OTHER_NAMES: dict[str, dict[str, str]] = {
     "bloom": {"N": "n_head", "L": "n_layer"},
+    "bailing_hybrid": {"k": "num_experts_per_token"},
     "codegen": GPT2,
     "deepseek_v2": ROUTED,
     "deepseek_v3": ROUTED,
+    "deepseek_v32": ROUTED,
+    "deepseek_v4": ROUTED,
     "dots1": ROUTED,
     "ernie4_5_moe": {"E": "moe_num_experts", "k": "moe_k"},
     "falcon": {"K": "num_kv_heads", "F": "ffn_hidden_size"},
     "glm4_moe": ROUTED,
+    "glm_moe_dsa": ROUTED,
     "gpt2": GPT2,
     "gpt_bigcode": GPT2,
     "gpt_oss": LOCAL,
     "granitemoe": LOCAL,
+    "granitemoehybrid": LOCAL,
     "hunyuan_v1_moe": {"k": "moe_topk"},
+    "kimi_linear": {"k": "num_experts_per_token"},
     "llama4_text": LOCAL,
     "longcat_flash": ROUTED | {"L": "num_layers", "F": "ffn_hidden_size", "k": "moe_topk",
                                "M": "expert_ffn_hidden_size"},
+    "minimax": LOCAL,
     "minimax_m2": LOCAL,
+    "minimax_m3_vl_text": LOCAL,
     "mixtral": LOCAL,
     "mpt": {"D": "d_model", "N": "n_heads", "L": "n_layers"},
+    "nemotron_h": ROUTED,
     "opt": {"F": "ffn_dim"},
     "phimoe": LOCAL,
+    "recurrent_gemma": {"W": "attention_window_size"},
     "sarvam_mla": ROUTED,
     "solar_open": ROUTED,
+    "xlstm": {"N": "num_heads"},
 }  # fmt: skip
 """Classes that call some of them otherwise."""
 
@@ -64,6 +75,42 @@ LATENT: dict[str, Any] = {
 
 FULL, WINDOW = "full_attention", "sliding_attention"
 """Types of layers."""
+
+TYPES = {"a": "attention", "c": "conv", "f": FULL, "h": "hybrid", "l": "linear_attention",
+         "m": "mamba", "w": WINDOW}  # fmt: skip
+"""Letters of the types of layers."""
+
+
+def types(*letters: str) -> list[str]:
+    """Spell out types of layers, a letter each: runs of layers one after the other."""
+    return [TYPES[letter] for letter in "".join(letters)]
+
+
+DELTA: dict[str, Any] = {
+    "linear_num_key_heads": 16, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+}  # fmt: skip
+"""Widths of the linear attention of Qwen, large and small."""
+
+NEMOTRON: dict[str, Any] = {
+    "H": 128, "V": 131072, "mamba_head_dim": 64, "n_groups": 8, "ssm_state_size": 128,
+}  # fmt: skip
+"""Widths of Nemotron's layers, unless given."""
+
+
+def nemotron(layers: str, **keys: Any) -> dict[str, Any]:
+    """Write a Nemotron: M is a Mamba layer, * attention, - an MLP, E experts."""
+    return row("nemotron_h", **(NEMOTRON | keys), hybrid_override_pattern=layers)
+
+
+INDEX: dict[str, Any] = {"index_head_dim": 128, "index_topk": 2048}
+"""Keys of indexers that choose single tokens."""
+
+FLASH: dict[str, Any] = {
+    "H": 512, "K": 1, "W": 128, "V": 129280, "k": 6, "n_shared_experts": 1, "qk_rope_head_dim": 64,
+    "o_lora_rank": 1024, "hc_mult": 4, "index_n_heads": 64, "index_head_dim": 128,
+    "num_hash_layers": 3,
+}  # fmt: skip
+"""What both sizes of DeepSeek-V4 have in common."""
 
 CONFIGS: dict[str, dict[str, Any]] = {
     # Llama and models of its class
@@ -106,6 +153,11 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "orion-14b": row("stablelm", D=5120, F=15360, N=40, K=40, L=40, V=84608),
     "chatglm3-6b": row("glm", D=4096, F=13696, N=32, K=2, H=128, L=28, V=65024,
         attention_bias=True, pad_token_id=None),
+
+    # As wide a mixture without norms on queries and keys.
+    "deepseek-moe-16b": row("glm4_moe", D=2048, F=10944, N=16, K=16, H=128, L=28, V=102400, E=64,
+        k=6, M=1408, n_shared_experts=2, first_k_dense_replace=1, attention_bias=False,
+        use_qk_norm=False),
 
     # Mistral
     "mistral-7b-v0.1": row("mistral", D=4096, F=14336, N=32, K=8, L=32, V=32000, W=4096),
@@ -304,5 +356,138 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "nanochat-d32": row("nanochat", D=2048, F=8192, N=16, K=16, L=32, V=65536),
     "jais-2-8b": row("jais2", D=3328, F=26624, N=26, K=26, H=128, L=32, V=150272),
     "apertus-70b": row("apertus", D=8192, F=43008, N=64, K=8, L=80, V=131072),
+
+    # Mamba
+    "mamba-2.8b": row("mamba", D=2560, L=64, V=50280, tied=True, expand=2, state_size=16,
+        time_step_rank=160),
+    "mamba2-130m": row("mamba2", D=768, L=24, V=50288, tied=True, num_heads=24, head_dim=64,
+        n_groups=1, state_size=128),
+    "mamba2-2.7b": row("mamba2", D=2560, L=64, V=50288, tied=True, num_heads=80, head_dim=64,
+        n_groups=1, state_size=128),
+    "falcon-mamba-7b": row("falcon_mamba", D=4096, F=8192, L=64, V=65024, state_size=16,
+        time_step_rank=256),
+
+    # Mamba and attention
+    "jamba-v0.1": row("jamba", D=4096, F=14336, N=32, K=8, L=32, V=65536, E=16, k=2,
+        mamba_expand=2, mamba_d_state=16, mamba_dt_rank=256, attn_layer_period=8,
+        attn_layer_offset=4, expert_layer_period=2, expert_layer_offset=1),
+    "zamba2-2.7b": row("zamba2", D=2560, F=10240, N=32, K=32, L=54, V=32000, tied=True,
+        n_mamba_heads=80, mamba_d_state=64, mamba_ngroups=1, num_mem_blocks=2, adapter_rank=128,
+        layers_block_type=types("m", "mmmmmh" * 7, "mmmmh", "mmmh", "mm")),
+    "falcon-h1-0.5b": row("falcon_h1", D=1024, F=2048, N=8, K=2, H=64, L=36, V=32784,
+        mamba_d_ssm=1536, mamba_n_heads=24, mamba_d_head=64, mamba_d_state=128, mamba_n_groups=1,
+        mamba_rms_norm=False),
+    "falcon-h1-1.5b-deep": row("falcon_h1", D=1280, F=3072, N=6, K=2, H=128, L=66, V=65536,
+        mamba_d_ssm=1536, mamba_n_heads=24, mamba_d_head=64, mamba_d_state=256, mamba_n_groups=1,
+        mamba_rms_norm=True),
+    "falcon-h1-34b": row("falcon_h1", D=5120, F=21504, N=20, K=4, H=128, L=72, V=261120,
+        mamba_d_ssm=4096, mamba_n_heads=32, mamba_d_head=128, mamba_d_state=256, mamba_n_groups=2,
+        mamba_rms_norm=True),
+    "granite-4.0-h-350m": row("granitemoehybrid", D=768, F=2048, N=12, K=4, L=32, V=100352,
+        tied=True, E=0, k=0, shared_intermediate_size=2048, mamba_n_heads=48, mamba_d_head=32,
+        mamba_d_state=128,
+        layer_types=types("m" * 10, "a", "mm", "a", "mmm", "a", "m" * 9, "a", "mmmm")),
+    "granite-4.0-h-small": row("granitemoehybrid", D=4096, F=768, N=32, K=8, L=40, V=100352,
+        tied=True, E=72, k=10, shared_intermediate_size=1536, mamba_n_heads=128, mamba_d_head=64,
+        mamba_d_state=128, layer_types=types("mmmmmammmm" * 4)),
+    "nemotron-h-4b": nemotron("M-M-M-M*" + "-M-M-M-M-M*" * 3 + "-M-M-M-M-M-", D=3072, F=12288,
+        N=32, K=8, mamba_num_heads=112),
+    "nemotron-h-8b": nemotron("M-M-M-M*" + "-M-M-M-M-M*" * 3 + "-M-M-M-M-M-", D=4096, F=21504,
+        N=32, K=8, mamba_num_heads=128),
+    "nemotron-nano-9b-v2": nemotron("M-M-M-MM-M-M-M*-M-M-M*" + "-M-M-M-M*" * 2 +
+        "-M-MM-M-M-M-M-M-", D=4480, F=15680, N=40, K=8, mamba_num_heads=128, mamba_head_dim=80),
+    "nemotron-nano-12b-v2": nemotron("M-M-M-M*" + "-M-M-M-M*" * 5 + "-M-M-M-M-", D=5120, F=20480,
+        N=40, K=8, mamba_num_heads=128, mamba_head_dim=80),
+    "nemotron-3-nano-30b-a3b": nemotron("MEMEM*E" + "MEMEM*E" * 4 + "MEMEMEM*E" + "MEMEMEME",
+        D=2688, F=1856, N=32, K=2, E=128, k=6, M=1856, n_shared_experts=1,
+        moe_shared_expert_intermediate_size=3712, mamba_num_heads=64),
+    "nemotron-3-super-120b-a12b": nemotron("MEMEMEM*E" * 3 + "MEMEMEMEM*E" * 4 + "MEMEMEM*E" +
+        "MEMEMEME", D=4096, F=2688, N=32, K=2, E=512, k=22, M=2688, n_shared_experts=1,
+        moe_shared_expert_intermediate_size=5376, moe_latent_size=1024, mamba_num_heads=128),
+
+    # Linear attention and attention
+    "minimax-text-01": row("minimax", D=6144, F=9216, N=64, K=8, H=128, L=80, V=200064, E=32, k=2,
+        layer_types=types("lllllllf" * 10)),
+    "qwen3-next-80b-a3b": row("qwen3_next", D=2048, F=5120, N=16, K=2, H=256, L=48, V=151936,
+        E=512, k=10, M=512, shared_expert_intermediate_size=512, linear_num_value_heads=32,
+        layer_types=types("lllf" * 12), **DELTA),
+    "qwen3.5-0.8b": row("qwen3_5_text", D=1024, F=3584, N=8, K=2, H=256, L=24, V=248320, tied=True,
+        linear_num_value_heads=16, layer_types=types("lllf" * 6), **DELTA),
+    "qwen3.5-9b": row("qwen3_5_text", D=4096, F=12288, N=16, K=4, H=256, L=32, V=248320,
+        linear_num_value_heads=32, layer_types=types("lllf" * 8), **DELTA),
+    "qwen3.5-27b": row("qwen3_5_text", D=5120, F=17408, N=24, K=4, H=256, L=64, V=248320,
+        linear_num_value_heads=48, layer_types=types("lllf" * 16), **DELTA),
+    "qwen3.5-35b-a3b": row("qwen3_5_moe_text", D=2048, N=16, K=2, H=256, L=40, V=248320, E=256,
+        k=8, M=512, shared_expert_intermediate_size=512, linear_num_value_heads=32,
+        layer_types=types("lllf" * 10), **DELTA),
+    "qwen3.5-122b-a10b": row("qwen3_5_moe_text", D=3072, N=32, K=2, H=256, L=48, V=248320, E=256,
+        k=8, M=1024, shared_expert_intermediate_size=1024, linear_num_value_heads=64,
+        layer_types=types("lllf" * 12), **DELTA),
+    "qwen3.5-397b-a17b": row("qwen3_5_moe_text", D=4096, N=32, K=2, H=256, L=60, V=248320, E=512,
+        k=10, M=1024, shared_expert_intermediate_size=1024, linear_num_value_heads=64,
+        layer_types=types("lllf" * 15), **DELTA),
+    "kimi-linear-48b-a3b": row("kimi_linear", D=2304, F=9216, N=32, K=32, L=27, V=163840, E=256,
+        k=8, M=1024, num_shared_experts=1, q_lora_rank=None, linear_head_dim=128,
+        linear_num_heads=32, mlp_layer_types=["dense"] + ["sparse"] * 26,
+        layer_types=types("lllf" * 6, "llf"), **LATENT),
+    "ling-3.0-flash": row("bailing_hybrid", D=2560, F=6144, N=32, K=32, L=42, V=157184, E=512, k=8,
+        M=768, num_shared_experts=1, q_lora_rank=None, linear_head_dim=128, linear_num_heads=32,
+        mlp_layer_types=["dense"] * 2 + ["sparse"] * 40, layer_types=types("lllllf" * 7),
+        **LATENT),
+
+    # Other recurrent layers
+    "rwkv-4-7b": row("rwkv", D=4096, F=16384, L=32, V=50277, attention_hidden_size=4096),
+    "recurrentgemma-2b": row("recurrent_gemma", D=2560, F=15360, N=10, K=1, L=26, V=256000, W=2048,
+        tied=True, lru_width=2560, block_types=["recurrent", "recurrent", "attention"]),
+    "xlstm-7b": row("xlstm", D=4096, N=8, L=32, V=50304, qk_dim_factor=0.5, v_dim_factor=1.0,
+        ffn_proj_factor=2.667, ffn_round_up_to_multiple_of=64),
+    # The class makes an MLP of 6656 narrower: by a third, rounded up to a multiple of 256.
+    "lfm2-350m": row("lfm2", D=1024, F=6656, N=16, K=8, L=16, V=65536, tied=True, conv_L_cache=3,
+        layer_types=types("ccf" * 3, "cf" * 3, "c")),
+    "lfm2-24b-a2b": row("lfm2_moe", D=2048, F=11776, N=32, K=8, L=40, V=65536, tied=True, E=64,
+        k=4, M=1536, num_dense_layers=2, conv_L_cache=3, layer_types=types("ccf", "cccf" * 9, "c")),
+
+    # Sparse and compressed attention
+    "deepseek-v3.2": row("deepseek_v32", D=7168, F=18432, N=128, K=128, L=61, V=129280, E=256, k=8,
+        M=2048, n_shared_experts=1, first_k_dense_replace=3, q_lora_rank=1536, index_n_heads=64,
+        **INDEX, **LATENT),
+    "deepseek-v4-flash": row("deepseek_v4", D=4096, N=64, L=43, E=256, M=2048, q_lora_rank=1024,
+        o_groups=8, index_topk=512, compress_ratios=[0, 0] + [4, 128] * 20 + [4, 0], **FLASH),
+    "deepseek-v4-pro": row("deepseek_v4", D=7168, N=128, L=61, E=384, M=3072, q_lora_rank=1536,
+        o_groups=16, index_topk=1024, compress_ratios=[128] * 2 + [4, 128] * 29 + [4, 0], **FLASH),
+    "glm-5": row("glm_moe_dsa", D=6144, F=12288, N=64, K=64, L=78, V=154880, E=256, k=8, M=2048,
+        n_shared_experts=1, first_k_dense_replace=3, q_lora_rank=2048, kv_lora_rank=512,
+        qk_rope_head_dim=64, qk_nope_head_dim=192, v_head_dim=256, index_n_heads=32, **INDEX),
+    "glm-5.1": row("glm_moe_dsa", D=6144, F=12288, N=64, K=64, L=78, V=154880, E=256, k=8, M=2048,
+        n_shared_experts=1, first_k_dense_replace=3, q_lora_rank=2048, kv_lora_rank=512,
+        qk_rope_head_dim=64, qk_nope_head_dim=192, v_head_dim=256, index_n_heads=32, **INDEX),
+    "minimax-m3": row("minimax_m3_vl_text", D=6144, F=3072, N=64, K=4, H=128, L=60, V=200064,
+        E=128, k=4, dense_intermediate_size=12288, shared_intermediate_size=3072,
+        index_n_heads=4, index_head_dim=128, index_block_size=128, index_topk_blocks=16,
+        mlp_layer_types=["dense"] * 3 + ["sparse"] * 57,
+        layer_types=[FULL] * 3 + ["minimax_m3_sparse"] * 57),
+
+    # Gemma with an embedding of each layer
+    "gemma-3n-e2b": row("gemma3n_text", D=2048, F=8192, N=8, K=2, H=256, L=30, V=262400, W=512,
+        tied=True, num_kv_shared_layers=10, altup_num_inputs=4, laurel_rank=64,
+        hidden_size_per_layer_input=256, vocab_size_per_layer_input=262144,
+        layer_types=types("wwwwf" * 6), activation_sparsity_pattern=[0.95] * 10 + [0.0] * 20),
+    "gemma-4-e2b": row("gemma4_text", D=1536, F=6144, N=8, K=1, H=256, L=35, V=262144, W=512,
+        tied=True, num_kv_shared_layers=20, use_double_wide_mlp=True, global_head_dim=512,
+        hidden_size_per_layer_input=256, vocab_size_per_layer_input=262144,
+        layer_types=types("wwwwf" * 7)),
+    "gemma-4-e4b": row("gemma4_text", D=2560, F=10240, N=8, K=2, H=256, L=42, V=262144, W=512,
+        tied=True, num_kv_shared_layers=18, global_head_dim=512, hidden_size_per_layer_input=256,
+        vocab_size_per_layer_input=262144, layer_types=types("wwwwwf" * 7)),
+
+    # A diffusion model with the weights of a Llama, whose class keeps what this one does not need.
+    "llada-8b": row("llama", D=4096, F=12288, N=32, K=32, L=32, V=126464),
 }  # fmt: skip
 """Keys of config.json by preset."""
+
+WITHOUT_CLASS: dict[str, str] = {
+    "hunyuan-large": "pairs of layers share a cache, which no class of transformers does",
+    "nemotron-super-49b": "layers of many widths, some without attention, in remote code alone",
+    "rwkv-7-2.9b": "a class of flash-linear-attention alone",
+}
+"""Presets that nothing in transformers can make, and why."""

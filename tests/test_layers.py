@@ -27,7 +27,7 @@ from rooflm.calc.model import Group, Model, cache_elements, ledger, total_parame
 from rooflm.calc.passes import Segment, decode, denoise
 from rooflm.calc.presets import find_model
 from rooflm.calc.solve import Target, solve
-from rooflm.calc.sparse import block_pairs, indexed_pairs
+from rooflm.calc.sparse import SparseAttention, block_pairs, indexed_pairs
 from rooflm.calc.timing import flops
 
 from .helpers import Terminal, h100
@@ -108,6 +108,20 @@ def test_solved_contexts_of_compressed_layers_equal_the_longest_of_all() -> None
         assert answer["formula"] == "largest S with whole <= M"
         timed = solve(case, "context", B, 1, Target(latency_s=times[at]))
         assert timed["value"] == max(
+            S for S, time in zip(contexts, times, strict=True) if time <= times[at]
+        )
+
+
+def test_solved_contexts_of_chosen_blocks_equal_the_longest_of_all() -> None:
+    """A block that is opened makes the step faster for a while: the last context counts."""
+    mixer = SparseAttention(N=4, K=2, H=64, index_heads=2, index_width=16, top=3, block=16)
+    case = Case(Model("blocks", 128, 1000, (Group(3, mixer, MLP(64)),)), h100())
+    contexts = range(1, 400)
+    times = [step_s(case, 300, S) for S in contexts]
+    assert times != sorted(times)
+    for at in (60, 143, 150, 257):
+        answer = solve(case, "context", 300, 1, Target(latency_s=times[at]))
+        assert answer["value"] == max(
             S for S, time in zip(contexts, times, strict=True) if time <= times[at]
         )
 
