@@ -11,6 +11,7 @@ from rooflm.calc.case import Case, memory_bytes
 from rooflm.calc.hardware import natural_format
 from rooflm.calc.inverse import step_s, time_expression
 from rooflm.calc.listing import all_machines
+from rooflm.calc.model import chunk_lengths
 from rooflm.calc.passes import Precision, find_format
 from rooflm.calc.presets import MODELS_FILE, find_machine, find_model, preset_names
 from rooflm.calc.solve import Target, sensitivity, solve
