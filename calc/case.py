@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from .errors import RooflmError
 from .hardware import Machine, capacity, rates
-from .memory import activations_bytes, largest, weights_bytes
+from .memory import activations_bytes, largest, reserved_cache_bytes, weights_bytes
 from .model import Model, cache_bytes, has_experts, ledger, sequence_state_bytes
 from .passes import BF16, Operator, Precision, Routing, Segment, decode, denoise
 from .readings import Q, is_array, is_zero, total
@@ -43,6 +43,8 @@ class Case:
     """Memory kept free for what is not modelled [B]."""
     capacity_bytes: Q | None = None
     """Capacity in place of the machine's own [B]."""
+    gpu_share: float | None = None
+    """Share of the capacity that a GPU may use; all of it where nothing was said."""
     step_tokens: Q = 1
     """Tokens that a step of a diffusion model yields for each sequence [tokens]."""
 
@@ -76,8 +78,10 @@ class Case:
     def limit(self) -> tuple[Q, str]:
         """Capacity that decides and which figure it is."""
         if self.capacity_bytes is not None:
-            return self.capacity_bytes, "given"
-        return capacity(self.machine, nominal=self.lecture)
+            whole, basis = self.capacity_bytes, "given"
+        else:
+            whole, basis = capacity(self.machine, nominal=self.lecture)
+        return (whole if self.gpu_share is None else int(whole * self.gpu_share)), basis
 
     @property
     def rates(self) -> Rates:
@@ -166,6 +170,18 @@ def _cache_part(case: Case, S: Q) -> Q:
 def held(case: Case, sequences: Q) -> Q:
     """Sequences of a deployment that the device of a case holds."""
     return sequences if case.layout is None else case.layout.resident(sequences)
+
+
+def reserved(case: Case, B: Q, S: Q) -> dict[str, Q]:
+    """Bytes that a paged engine sets aside for the sequences that the device of a case holds."""
+    ways = reserved_cache_bytes(case.model, case.precision, held(case, B), S)
+    cp = 1 if case.layout is None else case.layout.cp
+    return ways if cp == 1 else {way: whole / cp for way, whole in ways.items()}
+
+
+def cached_bytes(case: Case, B: Q, S: Q) -> Q:
+    """Bytes of the cache of B sequences of S tokens that the device of a case holds [B]."""
+    return held(case, B) * _cache_part(case, S)
 
 
 def memory_bytes(case: Case, B: Q, S: Q) -> Q:

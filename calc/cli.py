@@ -25,6 +25,7 @@ from .options import (
     DenoiseSteps,
     First,
     Format,
+    GpuShare,
     GroupSize,
     HardwareFile,
     ManyModels,
@@ -153,6 +154,7 @@ class Counting:
     routing: str | None = None
     state: str | None = None
     tokens_per_step: str | None = None
+    gpu_share: str | None = None
 
 
 def _case(model: Any, machine: Any, typed: Counting) -> Case:
@@ -165,7 +167,7 @@ def _case(model: Any, machine: Any, typed: Counting) -> Case:
     usual = "bandwidth" if accounting == "lecture" else "operator"
     time_model: Any = _given(typed.time_model, usual)
     _choice(time_model, TIME_MODELS, "--time-model")
-    capacity = typed.capacity
+    capacity, share = typed.capacity, typed.gpu_share
     return Case(
         model=model,
         machine=machine,
@@ -174,6 +176,7 @@ def _case(model: Any, machine: Any, typed: Counting) -> Case:
         time_model=time_model,
         reserve_bytes=parse_size(typed.reserve, "--reserve"),
         capacity_bytes=None if capacity is None else parse_size(capacity, "--capacity", least=1),
+        gpu_share=None if share is None else parse_share(share, "--gpu-share"),
         step_tokens=_step_tokens(model, typed.tokens_per_step),
     )
 
@@ -440,6 +443,7 @@ def fit(
     model: ModelName, on: On, batch: Batch = None, context: Context = None, set: Set = [],
     weights: Weights = None, kv: Cache = None, state: State = None,
     accounting: AccountingName = "full", reserve: Reserve = "0", capacity: Capacity = None,
+    gpu_share: GpuShare = None,
     models: ModelsFile = None, hardware: HardwareFile = None, format: Format = None,
     output: Output = None, quiet: Quiet = False,
     debug: Debug = False,
@@ -456,7 +460,9 @@ def fit(
     from .pages import fit_page
 
     how = _printing(format, output, quiet)
-    typed = Counting(weights, kv, accounting, None, reserve, capacity, state=state)
+    typed = Counting(
+        weights, kv, accounting, None, reserve, capacity, state=state, gpu_share=gpu_share
+    )
     case = _found(model, on, set, models, hardware, typed, layout)
     batches = parse_counts(_given(batch, "1"), "--batch")
     contexts = parse_counts(_given(context, "1024"), "--context")
@@ -482,7 +488,8 @@ def sweep(
     tokens_per_step: TokensPerStep = None, denoise_block: DenoiseBlock = None,
     denoise_steps: DenoiseSteps = None,
     accounting: AccountingName = "full", time_model: TimeModelName = None, reserve: Reserve = "0",
-    capacity: Capacity = None, models: ModelsFile = None, hardware: HardwareFile = None,
+    capacity: Capacity = None, gpu_share: GpuShare = None, models: ModelsFile = None,
+    hardware: HardwareFile = None,
     plot: Plot = None, format: Format = None, output: Output = None, quiet: Quiet = False,
     debug: Debug = False,
     layout: Typed = {},
@@ -501,8 +508,9 @@ def sweep(
 
     how = _printing(format, output, quiet)
     typed = Counting(
-        weights, kv, accounting, time_model, reserve, capacity, routing, state, tokens_per_step
-    )
+        weights, kv, accounting, time_model, reserve, capacity, routing, state,
+        tokens_per_step, gpu_share,
+    )  # fmt: skip
     case = _found(model, on, set, models, hardware, typed, layout)
     works = _works(phase, prompt, output_tokens, prefix, chunk, block, context)
     if case.model.denoises or denoise_block is not None or denoise_steps is not None:
@@ -566,7 +574,8 @@ def compare(
     routing: RoutingName = None,
     kv: Cache = None, state: State = None, accounting: AccountingName = "full",
     time_model: TimeModelName = None,
-    reserve: Reserve = "0", models: ModelsFile = None, hardware: HardwareFile = None,
+    reserve: Reserve = "0", gpu_share: GpuShare = None, models: ModelsFile = None,
+    hardware: HardwareFile = None,
     format: Format = None, output: Output = None, quiet: Quiet = False, debug: Debug = False,
     layout: Typed = {},
 ) -> None:  # fmt: skip
@@ -578,7 +587,9 @@ def compare(
     from .pages import compare_page
 
     how = _printing(format, output, quiet)
-    typed = Counting(weights, kv, accounting, time_model, reserve, None, routing, state)
+    typed = Counting(
+        weights, kv, accounting, time_model, reserve, None, routing, state, gpu_share=gpu_share
+    )
     works = _works(phase, prompt, output_tokens, prefix, chunk, block, context)
     cases = _crossed(model, on, set, models, hardware, typed, layout)
     answer = answer_compare(cases, _places(batch, context, works))
@@ -658,7 +669,8 @@ def explain(
     chunk: Chunk = None, block: Block = None, set: Set = [], weights: Weights = None,
     kv: Cache = None, state: State = None, tokens_per_step: TokensPerStep = None,
     accounting: AccountingName = "full", time_model: TimeModelName = None,
-    reserve: Reserve = "0", capacity: Capacity = None, sensitivity: Sensitivity = False,
+    reserve: Reserve = "0", capacity: Capacity = None, gpu_share: GpuShare = None,
+    sensitivity: Sensitivity = False,
     models: ModelsFile = None, hardware: HardwareFile = None, format: Format = None,
     output: Output = None,
     quiet: Quiet = False, debug: Debug = False,
@@ -676,8 +688,9 @@ def explain(
 
     how = _printing(format, output, quiet, more=("latex",))
     typed = Counting(
-        weights, kv, accounting, time_model, reserve, capacity, None, state, tokens_per_step
-    )
+        weights, kv, accounting, time_model, reserve, capacity, None, state,
+        tokens_per_step, gpu_share,
+    )  # fmt: skip
     case = _found(model, on, set, models, hardware, typed, layout)
     works = _works(phase, prompt, output_tokens, prefix, chunk, block, context)
     if works is not None and len(works) > 1:
@@ -721,7 +734,8 @@ def solve(
     set: Set = [], weights: Weights = None, kv: Cache = None, state: State = None,
     tokens_per_step: TokensPerStep = None, accounting: AccountingName = "full",
     time_model: TimeModelName = None, reserve: Reserve = "0", capacity: Capacity = None,
-    sensitivity: Sensitivity = False, models: ModelsFile = None, hardware: HardwareFile = None,
+    gpu_share: GpuShare = None, sensitivity: Sensitivity = False, models: ModelsFile = None,
+    hardware: HardwareFile = None,
     format: Format = None, output: Output = None, quiet: Quiet = False, debug: Debug = False,
     layout: Typed = {},
 ) -> int:  # fmt: skip
@@ -751,8 +765,9 @@ def solve(
         when=known,
     )
     typed = Counting(
-        weights, kv, accounting, time_model, reserve, capacity, None, state, tokens_per_step
-    )
+        weights, kv, accounting, time_model, reserve, capacity, None, state,
+        tokens_per_step, gpu_share,
+    )  # fmt: skip
     case = _found(model, on, set, models, hardware, typed, layout)
     B, S = parse_count(batch, "--batch"), parse_count(context, "--context")
     answer = answer_solve(case, asked, B, S, target)

@@ -136,13 +136,20 @@ def _communication(
     model, layout, b = rank.model, rank.layout, precision.activations.bytes
     local = rank.segments(segments)
     rows = sum(s.rows for s in local)
+    everyone = sum(
+        replace(here, sequences=layout.together(s.sequences)).rows
+        for here, s in zip(local, segments, strict=True)
+    )
     residual = model.residual
     if layout.tp > 1 and rank.first:
         width = model.D if model.embedding_width is None else model.embedding_width
         width += 0 if residual is None else model.layers * residual.width
         yield Communication("embedding", 1, "all-reduce", b * rows * width, layout.tp, link)
     for group, name in zip(model.groups, group_names(model), strict=True):
-        sent = [*_mixer_sends(model, group, layout, b), *_ffn_sends(model, group, layout)]
+        sent = [
+            *_mixer_sends(model, group, layout, b),
+            *_ffn_sends(model, group, layout, everyone / rows),
+        ]
         for what, kind, width, ranks in sent:
             label = f"{what} {name}" if name else what
             yield Communication(label, group.count, kind, width * rows * b, ranks, link)
@@ -176,15 +183,16 @@ def _mixer_sends(model: Model, group: Group, layout: Layout, b: float) -> Sends:
         yield "after mixer", "all-reduce", model.D, tp
 
 
-def _ffn_sends(model: Model, group: Group, layout: Layout) -> Sends:
+def _ffn_sends(model: Model, group: Group, layout: Layout, groups: Q) -> Sends:
+    """List what an MLP sends; groups: rows of all dp groups for one of this rank [1]."""
     tp, dp, ep, D, ffn = layout.tp, layout.dp, layout.ep, model.D, group.ffn
     ranks, shares = layout.stage_ranks, True
     if isinstance(ffn, NoFeedForward):
         return
     if isinstance(ffn, Experts) and dp > 1:
         if ep == 1:
-            yield "tokens of all groups", "all-gather", dp * ffn.width(D), dp
-            yield "results of all groups", "reduce-scatter", dp * ffn.width(D), dp
+            yield "tokens of all groups", "all-gather", groups * ffn.width(D), dp
+            yield "results of all groups", "reduce-scatter", groups * ffn.width(D), dp
         else:
             # Ranks of a group have the same rows: each sends its part of them.
             copies = _copies(ffn, ep) * layout.expert_tp

@@ -285,6 +285,7 @@ class Compressed(Weighted):
             name="attention",
             part="attention",
             count=count,
+            compute=precision.attention_compute,
             flops=4 * N * H * pairs,
             read_bytes=total(s.sequences * (entry * self.seen_entries(s)) for s in segments),
             activation_bytes=b_x * 2 * N * H * rows,

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from .branches import active
-from .case import Case, max_sequences, memory, memory_bytes
+from .case import Case, max_sequences, memory, memory_bytes, reserved
 from .formats import FORMATS
 from .inverse import affine
 from .matmul import intensity, ridge
-from .memory import activations_bytes, reserved_cache_bytes, weights_bytes
+from .memory import activations_bytes, weights_bytes
 from .model import (
     gathered_parts,
     growing_elements,
@@ -89,7 +89,7 @@ def compose(expression: Expr, known: Definitions) -> Expr:
 def definitions(question: Question, symbolic: Symbolic) -> Definitions:
     """Define every quantity that a table shows, each from the function that computes it."""
     case = symbolic.case
-    known = _model_definitions(case)
+    known = model_definitions(case)
     if question.work is None:
         known |= _step_definitions(case)
         known["context_tokens"] = CONTEXT
@@ -97,6 +97,8 @@ def definitions(question: Question, symbolic: Symbolic) -> Definitions:
             known |= _most(question, symbolic)
     else:
         known |= _request_definitions(question, case)
+    if case.layout is not None:
+        known["devices"] = sympy.Integer(case.layout.devices)
     known |= {
         "batch": BATCH,
         "capacity_bytes": CAPACITY,
@@ -105,7 +107,7 @@ def definitions(question: Question, symbolic: Symbolic) -> Definitions:
     return {name: sympy.sympify(expression) for name, expression in known.items()}
 
 
-def _model_definitions(case: Case) -> Definitions:
+def model_definitions(case: Case) -> Definitions:
     """Define parameters by part, weights and cache of a token."""
     model, precision = case.model, case.precision
     parts = {k: v for k, v in parameters(model).items() if not is_zero(v)}
@@ -157,7 +159,7 @@ def _step_definitions(case: Case) -> Definitions:
     known["untouched"] = untouched_parameters(case.model, BATCH, case.precision.routing)
     known["touched_parameters"] = letter("total") - letter("untouched")
     known["reserved_kv_cache_bytes.needed"] = letter("kv_cache_bytes")
-    for way, held in reserved_cache_bytes(case.model, case.precision, BATCH, CONTEXT).items():
+    for way, held in reserved(case, BATCH, CONTEXT).items():
         known[f"reserved_kv_cache_bytes.{way}"] = held
     if not case.lecture:
         known["time_s"] = letter(time)
@@ -196,15 +198,20 @@ def _memory(case: Case, segments: Sequence[Segment]) -> Definitions:
 
 def _most(question: Question, symbolic: Symbolic) -> Definitions:
     """Define how many sequences fit, on the branch of the activations that is active there."""
+    layout = question.case.layout
+    # Each group of each replica has an equal part of the sequences; micro-batches round once more.
+    groups = 1 if layout is None else layout.replicas * layout.dp
+    if layout is not None and layout.pp > 1:
+        return {}
     most = max_sequences(question.case, question.context)
-    values = symbolic.values | {BATCH: max(1, most), CONTEXT: question.context}
-    held = active(memory_bytes(symbolic.case, BATCH, CONTEXT), values).formula
+    values = symbolic.values | {BATCH: max(1, most // groups), CONTEXT: question.context}
+    held = active(memory_bytes(symbolic.case, groups * BATCH, CONTEXT), values).formula
     split = affine(held, BATCH)
     assert split is not None, "memory is affine in the batch"
     fixed, each = split
     room = letter("capacity_bytes") - letter("fixed_bytes")
     return {
-        "max_sequences": sympy.Max(0, sympy.floor(room / letter("bytes_per_sequence"))),
+        "max_sequences": sympy.Max(0, groups * sympy.floor(room / letter("bytes_per_sequence"))),
         "fixed_bytes": fixed,
         "bytes_per_sequence": each,
     }

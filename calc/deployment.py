@@ -16,7 +16,7 @@ from .memory import weights_bytes
 from .model import Model, token_bytes, total_parameters
 from .passes import Precision
 
-NODE = re.compile(r"(?:(\d{1,4})x)?(\d{1,4})x(?=[a-z])(.+)")
+NODE = re.compile(r"(?:(\d{1,12})x)?(\d{1,12})x(?=[a-z])(.+)")
 """8xh100-sxm, or 2x8xh100-sxm for two nodes of eight."""
 MOST_DEVICES = 10_000
 
@@ -65,6 +65,16 @@ class Spread:
         return {n: ways for n in names if (ways := getattr(self, n)) is not None}
 
 
+def _layout(ways: Mapping[str, int]) -> Layout:
+    """Make a layout of what was typed; more devices than any deployment has are a slip."""
+    layout = Layout(**ways)
+    if layout.devices > MOST_DEVICES:
+        what = f"the layout takes {layout.devices:,} devices, more than {MOST_DEVICES:,}"
+        most = max(ways, key=lambda name: ways[name])
+        raise RooflmError(what, f"--{most}", "Is it a slip?")
+    return layout
+
+
 def layout_of(spread: Spread, node: Node, case: Case) -> Layout | None:
     """Choose the layout; None for one device. A node must be used whole."""
     whole = None if node.devices is None else node.devices * node.nodes
@@ -77,7 +87,7 @@ def layout_of(spread: Spread, node: Node, case: Case) -> Layout | None:
             fix = f"Say how: --tp {ways[-1]} with --pp, --dp or --replicas."
             raise RooflmError(what, "--on", fix)
         return Layout(tp=whole)
-    layout = Layout(**spread.given)
+    layout = _layout(spread.given)
     if whole is not None and layout.devices != whole:
         what = f"the layout takes {layout.devices} devices, and {whole} are named"
         raise RooflmError(what, "--on", f"tp * pp * dp * replicas has to be {whole}.")
@@ -90,12 +100,12 @@ def deploy(case: Case, spread: Spread, node: Node) -> Case:
     Without a number of devices a layout takes as many of one node as it needs. Raises
     `RooflmError` where the degrees or the links are not possible.
     """
-    layout = layout_of(spread, node, case)
-    if layout is None or layout.devices == 1:
-        return case
     if spread.all_reduce not in ALL_REDUCES:
         fix = nearest(spread.all_reduce, ALL_REDUCES) or f"Known: {', '.join(ALL_REDUCES)}."
         raise RooflmError(f"no all-reduce '{spread.all_reduce[:40]}'", "--all-reduce", fix)
+    layout = layout_of(spread, node, case)
+    if layout is None or layout.devices == 1:
+        return case
     how: AllReduce = spread.all_reduce  # pyright: ignore[reportAssignmentType]
     near = Link(link_of(case.machine, spread, layout), spread.latency_s, how)
     network = spread.network_bytes_per_s
@@ -118,7 +128,7 @@ def link_of(machine: Machine, spread: Spread, layout: Layout) -> float:
 
 def show_ranks(model: Model, ways: Mapping[str, int], precision: Precision) -> dict[str, Any]:
     """Describe what each different rank of a layout holds, without hardware."""
-    layout = Layout(**ways)
+    layout = _layout(ways)
     rows = [
         {
             "ranks": rank.count,

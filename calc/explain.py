@@ -6,10 +6,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from .case import Case, fullest, slowest
-from .definitions import Definitions, Question, compose, definitions, point
+from .case import Case, fullest, max_sequences, slowest
+from .definitions import (
+    Definitions,
+    Question,
+    compose,
+    definitions,
+    model_definitions,
+    point,
+)
 from .errors import RooflmError, nearest
 from .formats import FORMATS
+from .passes import prefill
 from .requests import prefill_passes
 from .sweep import assumptions
 from .symbols import UNITS, Expr, Values, latex, letter, number, symbolic_case, sympy, text
@@ -20,6 +28,8 @@ def explain(question: Question, quantity: str) -> dict[str, Any]:
     whole = question.case
     if whole.ranks:
         question = replace(question, case=_deciding(question, quantity))
+        if quantity.rpartition(".")[2] in _of_model(whole):
+            question = replace(question, case=replace(whole, ranks=(), links=None))
     symbolic = symbolic_case(question.case)
     values = symbolic.values | point(question)
     known = definitions(question, symbolic)
@@ -60,9 +70,25 @@ def _deciding(question: Question, quantity: str) -> Case:
     segments = case.step(question.batch, question.context)
     if work is not None:
         segments = prefill_passes(question.batch, work)[-1]
-    of_memory = ("memory", "weights", "kv_cache", "state", "activations", "margin", "reserve")
+    if quantity.startswith("prefill."):
+        segments = prefill(question.batch, question.context)
+    of_memory = (
+        "memory", "weights", "kv_cache", "state", "activations", "margin", "reserve",
+    )  # fmt: skip
     last = quantity.rpartition(".")[2]
-    return (fullest if last.startswith(of_memory) else slowest)(case, segments)
+    if quantity == "prefill_activations_bytes":
+        return fullest(case, prefill(1, question.context))
+    if quantity == "max_sequences":
+        most = max_sequences(case, question.context)
+        return fullest(case, case.step(max(1, most), question.context))
+    by_memory = last.startswith(of_memory) or quantity.startswith("reserved")
+    return (fullest if by_memory else slowest)(case, segments)
+
+
+def _of_model(case: Case) -> set[str]:
+    """Name the quantities that are those of the whole model, whatever the layout."""
+    alone = symbolic_case(replace(case, ranks=(), links=None)).case
+    return {*model_definitions(alone), "touched_parameters", "untouched"} - {"weights_bytes"}
 
 
 def _term(name: str, known: Definitions, values: Values) -> dict[str, Any]:
@@ -146,7 +172,7 @@ def unit_of(name: str) -> str:
         return "B"
     if last == "max_sequences":
         return "sequences"
-    plain = ("batch", "passes", "runs", "speedup")
+    plain = ("batch", "passes", "runs", "speedup", "devices")
     return "1" if last in plain else "tokens" if last == "tokens_per_pass" else "parameters"
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .case import Case, fullest, max_context_tokens, max_sequences, memory, memory_bytes
-from .case import held as sequences
+from .case import Case, fullest, max_context_tokens, max_sequences, memory, memory_bytes, reserved
 from .errors import RooflmError
 from .hardware import Machine, capacity
-from .memory import BATCHED_TOKENS, BLOCK_TOKENS, activations_bytes, reserved_cache_bytes
+from .memory import BATCHED_TOKENS, BLOCK_TOKENS, activations_bytes
 from .model import total_parameters
 from .passes import prefill
-from .sweep import assumptions
+from .sweep import assumptions, devices_of
 
 MOST_POINTS = 2000
 MOST_CHIPS = 3
@@ -37,6 +36,7 @@ def fit(case: Case, batches: Sequence[int], contexts: Sequence[int]) -> dict[str
         "capacity_basis": basis,
         "capacity_nominal_bytes": case.machine.label_bytes,
         "capacity_driver_bytes": case.machine.driver_bytes,
+        **devices_of(case),
     }
     said = assumptions(case, contexts=contexts, timed=False)
     if not case.lecture and not case.model.denoises:
@@ -81,7 +81,7 @@ def point(case: Case, B: int, S: int) -> dict[str, Any]:
         "max_sequences": max_sequences(case, S),
         "reserved_kv_cache_bytes": {
             "needed": kinds["kv_cache_bytes"],
-            **reserved_cache_bytes(full.model, case.precision, sequences(full, B), S),
+            **reserved(full, B, S),
         },
     }
 

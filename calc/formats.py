@@ -256,6 +256,7 @@ _ALL = (
            stores="fp32 scale of a column (output), as LLM.int8 does"),
     Format("int4", 4, group=128, group_bits=16, stores="fp16 scale of 128 rows, no zero"),
     Format("int4-g32", 4, group=32, group_bits=32, stores="fp16 scale and fp16 zero of 32 rows"),
+    Format("int4-sym-g32", 4, group=32, group_bits=16, stores="fp16 scale of 32 rows, no zero"),
     Format("int3", 3, group=128, group_bits=19, stores="fp16 scale and 3-bit zero of 128 rows"),
     Format("awq", 4, group=128, group_bits=20, stores="fp16 scale and 4-bit zero of 128 rows"),
     Format("gptq", 4, group=128, group_bits=20, row_bits=32,

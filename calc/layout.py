@@ -109,6 +109,10 @@ class Layout:
         """Sequences of a pass of the fullest rank: one of pp micro-batches [1]."""
         return -(-self.resident(sequences) // self.pp)
 
+    def together(self, sequences: int) -> int:
+        """Sequences of a pass of all dp groups of the fullest replica [1]."""
+        return -(-sequences // (self.replicas * self.pp))
+
 
 @dataclass(frozen=True)
 class Rank:
@@ -256,7 +260,10 @@ def rank_ledger(
     if not rank.first:
         operators = [o for o in operators if o.name not in ("embedding", "project in")]
     if layout.dp > 1:
-        together = [replace(s, sequences=s.sequences * layout.dp) for s in local]
+        together = [
+            replace(here, sequences=layout.together(s.sequences))
+            for here, s in zip(local, segments, strict=True)
+        ]
         seen = {o.name: o for o in ledger(rank.model, together, precision)}
         operators = [seen[o.name] if o.name.startswith("experts ") else o for o in operators]
     if layout.cp > 1:

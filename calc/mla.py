@@ -255,6 +255,7 @@ class MLA(Weighted):
             name="attention",
             part="attention",
             count=count,
+            compute=precision.attention_compute,
             flops=self.core_flops(segments),
             weight_bytes=read_bytes(held, "attention", precision),
             read_bytes=total(s.sequences * (token * self.cache_tokens(s)) for s in segments),

@@ -84,6 +84,8 @@ class Model:
     """The reference implementation caches keys and values of every query head."""
     weights_format: str | None = None
     """Format of the weights that the model's file tells, as `--weights` takes it."""
+    weights_unknown: str = ""
+    """What the file tells of formats that is not understood, so that `--weights` has to."""
     file_bytes: int | None = None
     """Bytes of the weights in the file that the model was read from [B]."""
     file_parameters: int | None = None

@@ -237,6 +237,12 @@ Reserve = Annotated[
 Capacity = Annotated[
     str | None, typer.Option(metavar="SIZE", help="Memory in place of the device's own: 128GiB.")
 ]
+GpuShare = Annotated[
+    str | None,
+    typer.Option(
+        "--gpu-share", metavar="SHARE", help="Share of the memory that a GPU may use: 75%."
+    ),
+]
 ModelsFile = Annotated[
     str | None, typer.Option("--models", metavar="FILE", help="A YAML file of further models.")
 ]

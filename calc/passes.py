@@ -59,8 +59,8 @@ class Precision:
         """
         if not matrix:
             return self.activations
-        for name, own in self.parts:
-            if name == part:
+        for named, own in self.parts:
+            if named == part:
                 return own
         for known, own in self.names:
             if known == name:
@@ -78,7 +78,15 @@ class Precision:
     def computes(self) -> list[str]:
         """Formats that multiply weights of fewer bits than the activations' [names]."""
         found = [self.weights, *(own for _, own in self.parts)]
-        return sorted({kind.compute for kind in found if kind.covers != "all" and kind.compute})
+        names = {kind.compute for kind in found if kind.covers != "all"}
+        return sorted((names | {self.attention_compute}) - {""})
+
+    @property
+    def attention_compute(self) -> str:
+        """Format whose peak attention may compute at: that of a cache of fewer bits."""
+        plain = FORMATS.get(self.cache.name)
+        whole = plain is not None and plain.covers == "all"
+        return "" if whole else self.cache.compute
 
     def compute_of(self, part: str) -> str:
         """Tell the format whose peak multiplies the matrices of a part; "" for the activations'."""

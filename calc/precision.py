@@ -30,12 +30,20 @@ def precision_of(
     weights: a format, or PART=FORMAT,... with rest=FORMAT for all others; that of the model's file
     if None, and `natural` where it has none; cache: as the weights where they have 16 bits or
     more, else `natural`; natural: 16-bit format of the activations, which also hold what a format
-    of fewer bits does not cover. Raises `RooflmError` for unknown names.
+    of fewer bits does not cover. Raises `RooflmError` for unknown names, and where the file tells
+    formats that are not understood.
     """
     said = weights
     if said is None and model is not None:
+        if model.weights_unknown:
+            from .configquant import unknown_formats
+
+            raise unknown_formats(model.weights_unknown, model.source)
         said = model.weights_format
     main, parts = _parsed(said or natural, natural)
+    if weights is None and FORMATS[main].covers == "all":
+        # A file's rest=bf16 says 16 bits; which ones, the device does.
+        main = natural
     if model is not None:
         there = {*parameters(model), *(("head",) if model.tied else ())}
         for part in parts:
@@ -118,3 +126,10 @@ def told(precision: Precision) -> str:
     if precision.rest is not None and precision.rest is not precision.weights:
         names.append(f"rest {precision.rest.name}")
     return ", ".join(names)
+
+
+def file_told(model: Model) -> list[str]:
+    """Say what the model's file tells of its weights, if it tells anything."""
+    if model.weights_format is None:
+        return []
+    return [f"formats of the model's file: {model.weights_format}; --weights says others"]

@@ -66,4 +66,7 @@ def roofline(case: Case, batch: int, context: int) -> dict[str, Any]:
     for key, segments in passes.items():
         slow = slowest(case, segments)
         answer[key] = [operator_row(op, rates) for op in slow.ledger(segments)]
-    return answer | {"assumptions": assumptions(case, contexts=[context])}
+    said = assumptions(case, contexts=[context])
+    if case.stages > 1:
+        said.append(f"rows are of the slowest stage; a token takes {case.stages} times their sum")
+    return answer | {"assumptions": said}

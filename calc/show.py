@@ -29,7 +29,7 @@ from .model import (
     total_parameters,
 )
 from .passes import Precision
-from .precision import precision_of, told
+from .precision import file_told, precision_of, told
 
 SHOWN = ("fp32", "bf16", "fp8", "int4")
 """Formats of which `show` tells the bytes of all weights."""
@@ -64,6 +64,7 @@ def show(model: Model, precision: Precision, norms: bool = True) -> dict[str, An
         "unusual": list(dict.fromkeys(unusual(model))),
         "assumptions": [
             f"{told(precision)}, cache {precision.cache.name}",
+            *file_told(model),
             "active: used for a token, embeddings included; streamed: read by a decode step at "
             "batch 1 (the input embedding is a gather)",
         ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from .branches import active, elasticities
-from .case import Case, fullest, max_sequences, memory_bytes, slowest
+from .case import Case, cached_bytes, fullest, max_sequences, memory_bytes, slowest
 from .errors import RooflmError
 from .inverse import (
     FAR,
@@ -25,10 +25,10 @@ from .inverse import (
     time_expression,
 )
 from .memory import largest, weights_bytes
-from .model import cache_bytes, chunk_lengths, entry_lengths
+from .model import chunk_lengths, entry_lengths
 from .readings import Q
 from .sweep import assumptions
-from .symbols import BATCH, BETA, CAPACITY, CONTEXT, PEAK, letter, number, symbolic_case
+from .symbols import BATCH, BETA, CAPACITY, CONTEXT, PEAK, Expr, letter, number, symbolic_case
 from .turning import compute_bound_batch, longest_compute_bound
 
 Unknown = Literal["batch", "context", "bandwidth", "compute", "capacity", "throughput"]
@@ -53,11 +53,19 @@ class Target:
 def solve(case: Case, unknown: Unknown, batch: int, context: int, target: Target) -> dict[str, Any]:
     """Answer with the value of an unknown, the formula behind it, and where that holds."""
     whole, timed_by = case, target != Target() or unknown == "throughput"
-    if case.ranks:
-        of = slowest if timed_by else fullest
-        case = of(case, case.step(batch, context))
-    answer = _dispatch(case, unknown, batch, context, target)
-    _check_ranks(whole, case, unknown, answer, (batch, context))
+    of, at = slowest if timed_by else fullest, (batch, context)
+    tries = 0
+    while True:
+        case = of(whole, whole.step(*at)) if whole.ranks else whole
+        answer = _dispatch(case, unknown, batch, context, target)
+        decides = _decides(whole, case, unknown, answer, (batch, context), timed_by)
+        if decides is None:
+            break
+        at, tries = decides, tries + 1
+        if tries <= len(whole.ranks):
+            continue
+        what = f"other ranks decide at {unknown} = {answer.value:,} and where the search began"
+        raise RooflmError(what, "", f"Sweep --{unknown} around it instead.")
     timed = unknown != "capacity" and not (unknown in ("batch", "context") and target == Target())
     return {
         "schema": "rooflm.solve/1",
@@ -80,18 +88,17 @@ def solve(case: Case, unknown: Unknown, batch: int, context: int, target: Target
     }
 
 
-def _check_ranks(
-    whole: Case, case: Case, unknown: Unknown, answer: Answer, at: tuple[int, int]
-) -> None:
-    """Refuse an answer at which another rank of the layout decides."""
+def _decides(
+    whole: Case, case: Case, unknown: Unknown, answer: Answer, at: tuple[int, int], timed: bool
+) -> tuple[int, int] | None:
+    """Tell the batch and context at which another rank of the layout decides; None if none."""
     if len(whole.ranks) < 2 or answer.value is None or unknown not in ("batch", "context"):
-        return
+        return None
     value = max(1, round(answer.value))
     B, S = (value, at[1]) if unknown == "batch" else (at[0], value)
     same = math.isclose(step_s(whole, B, S), step_s(case, B, S), rel_tol=1e-12)
-    if not same or memory_bytes(whole, B, S) != memory_bytes(case, B, S):
-        what = f"another rank decides at {unknown} = {value:,} than where the search began"
-        raise RooflmError(what, "", f"Sweep --{unknown} around it instead.")
+    full = memory_bytes(whole, B, S) == memory_bytes(case, B, S)
+    return None if (same if timed else full) else (B, S)
 
 
 TARGETS: dict[Unknown, tuple[str, ...]] = {
@@ -304,19 +311,33 @@ def throughput_limit(case: Case, context: int) -> float:
 def _fixed_seconds(case: Case, context: int) -> float:
     expression, values = time_expression(case)
     values |= {BATCH: FAR, CONTEXT: context}
-    return number(limits_of(active(expression, values).formula, BATCH)[0], values)
+    branch = active(_by_groups(expression, case), values)
+    return number(limits_of(branch.formula, BATCH)[0], values)
+
+
+def _groups(case: Case) -> int:
+    """Parts of a batch that devices work on one after the other or side by side [1]."""
+    layout = case.layout
+    return 1 if layout is None else layout.replicas * layout.dp * layout.pp
+
+
+def _by_groups(expression: Expr, case: Case) -> Expr:
+    """Let B be the sequences of one part of the batch: what is dealt out is no longer rounded."""
+    groups = _groups(case)
+    return expression if groups == 1 else expression.subs(BATCH, groups * BATCH)
 
 
 def _throughput_limit(case: Case, context: int) -> Answer:
     """Tell the throughput that a batch without end tends to."""
     expression, values = time_expression(case)
     values |= {BATCH: FAR, CONTEXT: context}
-    branch = active(expression, values)
+    groups = _groups(case)
+    branch = active(_by_groups(expression, case), values)
     fixed, slope = limits_of(branch.formula, BATCH)
-    limit = case.step_tokens / number(slope, values)
+    limit = groups * case.step_tokens / number(slope, values)
     more: list[tuple[str, Any]] = []
     if case.lecture or case.time_model == "bandwidth":
-        half = number(fixed, values) / number(slope, values)
+        half = groups * number(fixed, values) / number(slope, values)
         more.append(("half_batch", half))
     fits = _most_that_fit(case, context)
     if fits:
@@ -329,9 +350,9 @@ def _throughput_limit(case: Case, context: int) -> Answer:
         "tokens/s",
         "limit of a batch without end: the time that each further sequence adds"
         + (f"; {fits:,} sequences fit" if fits else ""),
-        formula=f"limit = {case.step_tokens:g}/s_per_sequence",
+        formula=f"limit = {groups * case.step_tokens:g}/s_per_sequence",
         definitions=(part("s_per_sequence", slope, values),),
-        valid_for=range_text(branch, BATCH, values, whole=True),
+        valid_for="" if groups > 1 else range_text(branch, BATCH, values, whole=True),
         more=tuple(more),
     )
 
@@ -351,7 +372,7 @@ def _batch_for_throughput(case: Case, context: int, target: Target) -> Answer:
     if wanted >= limit:
         return Answer(None, "sequences", f"none: the limit is {limit:,.6g} tokens/s")
     each = case.step_tokens
-    value = 1 + largest(lambda B: each * B / step_s(case, B, context) < wanted, MOST)
+    value = 1 + _last_below(case, lambda B: each * B / step_s(case, B, context) < wanted)
     expression, values = time_expression(case)
     values |= {BATCH: value, CONTEXT: context, letter("R"): wanted}
     branch = active(expression, values)
@@ -374,13 +395,27 @@ def _batch_for_throughput(case: Case, context: int, target: Target) -> Answer:
     )  # fmt: skip
 
 
+def _last_below(case: Case, below: Callable[[int], bool]) -> int:
+    """Find the largest batch before throughput reaches a target.
+
+    Throughput falls where a part of the batch gets one sequence more, and grows until all parts
+    have it: it is searched over full parts, then within one.
+    """
+    layout, value = case.layout, 0
+    sizes = [_groups(case), 1 if layout is None else layout.replicas * layout.pp, 1]
+    for size in sorted(set(sizes), reverse=True):
+        before = value
+        value += size * largest(lambda n, b=before, s=size: below(b + n * s), MOST // size)
+    return value
+
+
 def _cache_equals_weights(case: Case, unknown: Unknown, batch: int, context: int) -> Answer:
     """Find where the cache of all sequences takes as many bytes as the weights."""
     by_batch = unknown == "batch"
     x, unit = (BATCH, "sequences") if by_batch else (CONTEXT, "tokens")
 
     def excess(of: Case, B: Q, S: Q) -> Q:
-        cached = B * cache_bytes(of.model, S, of.precision)
+        cached = cached_bytes(of, B, S)
         return cached - weights_bytes(of.model, of.precision, norms=not of.lecture)
 
     def below(n: int) -> bool:
@@ -396,8 +431,9 @@ def _cache_equals_weights(case: Case, unknown: Unknown, batch: int, context: int
         return Answer(
             whole,
             unit,
-            "shortest context at which the cache takes as much memory as the weights",
-            formula="smallest S with whole >= 0",
+            f"{'smallest batch' if by_batch else 'shortest context'} at which the cache takes as "
+            "much memory as the weights",
+            formula=f"smallest {x.name} with whole >= 0",
             definitions=(part("whole", branch.formula, values),),
         )
     split = affine(branch.formula, x)

@@ -9,7 +9,7 @@ from .case import Case, figures, fullest_memory, limits, regime, slowest
 from .errors import RooflmError
 from .model import has_experts, sequence_state_bytes, total_parameters, untouched_parameters
 from .passes import Routing, Segment
-from .precision import told
+from .precision import file_told, told
 from .readings import Q, is_zero
 from .timing import sending_time
 from .units import show_gb, show_number
@@ -154,6 +154,12 @@ ROUTING_SAYS = (
 )
 
 
+UNIFIED_SAYS = (
+    "unified memory is shared with the system, and all of it is counted here: macOS lets a GPU use "
+    "about 75 % by default (--gpu-share 75%)"
+)
+
+
 def _latent_sentence(mixer: Any, phase: str, contexts: Sequence[int]) -> str:
     """Name the form that is taken for the shortest and the longest context."""
     ends = sorted({min(contexts, default=1), max(contexts, default=1)})
@@ -172,11 +178,11 @@ def _computing(case: Case) -> list[str]:
         rate = case.rates.others.get(compute)
         if rate is not None:
             speed = f"{show_number(rate / 1e12)} TFLOP/s"
-            said.append(f"weights of fewer bits are multiplied at {speed} {compute}")
+            said.append(f"fewer bits are multiplied at {speed} {compute}")
         elif case.time_model != "bandwidth":
             plain = case.precision.activations.compute
             said.append(
-                f"{case.machine.name} has no {compute} rate: weights of fewer bits are "
+                f"{case.machine.name} has no {compute} rate: fewer bits are "
                 f"expanded and multiplied in {plain}"
             )
     return said
@@ -200,6 +206,7 @@ def assumptions(
     if case.model.denoises and phase == "decode":
         phase = "denoise"
     said = [f"{PHASES[phase]}; {told(formats)}, cache {formats.cache.name}"]
+    said += file_told(case.model)
     if not is_zero(sequence_state_bytes(case.model, formats)):
         said.append(
             f"state: recurrent part {formats.state.name}, columns of convolutions "
@@ -237,6 +244,10 @@ def assumptions(
             else "reserve: none; context, graphs and fragmentation take 0.3 to over 2 GB: --reserve"
         )
     said.append(capacity_sentence(case))
+    if case.machine.kind == "unified" and not (
+        case.lecture or case.capacity_bytes or case.gpu_share
+    ):
+        said.append(UNIFIED_SAYS)
     longest = case.model.max_context
     if longest is not None and any(longest < S for S in contexts):
         said.append(f"{case.model.name} is configured for at most {longest:,} tokens of context")
@@ -250,6 +261,9 @@ def capacity_sentence(case: Case) -> str:
     except RooflmError:
         return "capacity: not known, so whether it fits is not said"
     label, driver = case.machine.label_bytes, case.machine.driver_bytes
+    if case.gpu_share is not None:
+        share = f"{100 * case.gpu_share:g} % of the {basis} memory"
+        return f"capacity: {show_gb(limit)} GB, {share}: what a GPU may use, as given"
     if basis == "given":
         return f"capacity: {show_gb(limit)} GB as given"
     if basis == "driver":

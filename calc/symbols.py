@@ -5,6 +5,7 @@ Everything here needs sympy and is imported only where a formula is asked for.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -107,6 +108,7 @@ def symbolic_case(case: Case) -> Symbolic:
         precision=precision,
         reserve_bytes=RESERVE if case.reserve_bytes else 0,
         capacity_bytes=CAPACITY,
+        gpu_share=None,
     )
     return Symbolic(letters, values)
 
@@ -151,6 +153,13 @@ def _sum(term: Expr, values: Mapping[Any, Q]) -> float:
     return float(np.sum(np.broadcast_to(terms, run.shape)))
 
 
+def _binomial(n: float, k: float) -> float:
+    """Count choices; gamma functions, which sympy would take, overflow at 256 experts."""
+    if float(n).is_integer():
+        return math.comb(int(n), int(k))
+    return math.prod((n - j) / (j + 1) for j in range(int(k)))
+
+
 _CACHE: dict[Any, tuple[Any, list[Any]]] = {}
 
 
@@ -159,7 +168,7 @@ def _compiled(expression: Expr) -> tuple[Any, list[Any]]:
         if len(_CACHE) > 4096:
             _CACHE.clear()
         symbols = sorted(expression.free_symbols, key=str)
-        own = {"Max": max, "Min": min}
+        own = {"Max": max, "Min": min, "binomial": _binomial}
         _CACHE[expression] = (sympy.lambdify(symbols, expression, [own, "math"]), symbols)
     return _CACHE[expression]
 

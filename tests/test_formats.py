@@ -316,6 +316,7 @@ PACKED: dict[str, Callable[[], list[bytes]]] = {
     "int8-weights": lambda: whole(INT8, 8, COLUMNS),
     "int4": lambda: integers(4, 128, 0),
     "int4-g32": lambda: integers(4, 32, 0, np.float16),
+    "int4-sym-g32": lambda: integers(4, 32, 0),
     "int3": lambda: integers(3, 128, 3),
     "awq": lambda: integers(4, 128, 4),
     "gptq": lambda: [*integers(4, 128, 4), (np.arange(ROWS, dtype=np.int32) // 128).tobytes()],
