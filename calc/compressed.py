@@ -124,6 +124,7 @@ class Compressed:
         "index_heads": "index heads; 0: every entry is seen", "index_width": "width of index keys",
         "top": "entries that a query attends to at the most",
     }  # fmt: skip
+    DIVIDES: ClassVar = (("groups", "N"),)
 
     @property
     def kind(self) -> str:

@@ -353,6 +353,8 @@ def _cache_equals_weights(case: Case, unknown: Unknown, batch: int, context: int
     """Find where the cache of all sequences takes as many bytes as the weights."""
     by_batch = unknown == "batch"
     x, unit = (BATCH, "sequences") if by_batch else (CONTEXT, "tokens")
+    if case.model.denoises:
+        return Answer(None, unit, f"none: {case.model.name} keeps no cache")
 
     def excess(of: Case, B: Q, S: Q) -> Q:
         cached = B * (of.precision.cache.bytes * cache_elements(of.model, S))
