@@ -119,8 +119,11 @@ def misfit(mixer: Mixer) -> str:
             return f"{letters[part]} = {a} does not divide {letters[whole]} = {b}"
     if getattr(mixer, "index_heads", 0) and not getattr(mixer, "m", 1):
         return "an indexer chooses entries, and there are none where m = 0"
-    pair: tuple[Mixer, ...] = getattr(mixer, "pair", ())
-    return next(filter(None, map(misfit, pair)), "")
+    both: Sequence[Mixer] = getattr(mixer, "pair", ())
+    for one in both:
+        if wrong := misfit(one):
+            return wrong
+    return ""
 
 
 def choices(cls: MixerClass, name: str) -> tuple[str, ...]:
