@@ -153,10 +153,10 @@ FAMILIES: dict[str, Family] = {
         parallel=("parallel_attn", True), layout="falcon"
     ),
     "falcon_h1": replace(
-        _ALL_BIASES, layout="falcon_h1", state_bias=_PROJECTIONS, conv_bias=_CONVOLUTION,
+        _ALL_BIASES, layout="falcon_h1", conv_bias=_CONVOLUTION,
         state_norm=("mamba_rms_norm", False), defaults=_MAMBA_2 | {"mamba_d_ssm": 1024},
-        refuses={"projectors_bias": "biases on one of two projections", "attn_layer_indices":
-        "layers without attention, which the class ignores"}
+        refuses=dict.fromkeys(("projectors_bias", "mamba_proj_bias"), "biases on one of two "
+        "projections") | {"attn_layer_indices": "layers without attention, which the class ignores"}
     ),
     # Norms around its state have no weights.
     "falcon_mamba": _MAMBA,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -11,7 +11,7 @@ from .hardware import Machine, capacity, rates
 from .memory import activations_bytes, largest, reserved_cache_bytes, weights_bytes
 from .model import Model, cache_bytes, has_experts, ledger, sequence_state_bytes
 from .passes import BF16, Operator, Precision, Routing, Segment, decode, denoise
-from .readings import Q, is_array, is_zero, total
+from .readings import Q, is_array, is_zero, maximum, total
 from .timing import (
     Rates,
     TimeModel,
@@ -54,6 +54,8 @@ class Case:
     """The rank that this case is of; its model is what that rank holds."""
     links: Links | None = None
     """What joins the devices."""
+    peers: tuple[Rank, ...] = ()
+    """All different ranks, beside the one that this case is of."""
 
     def __post_init__(self) -> None:
         if self.lecture and (self.ranks or self.rank is not None):
@@ -99,7 +101,9 @@ class Case:
         """Cases of the different ranks; this one alone on one device."""
         if not self.ranks:
             return (self,)
-        return tuple(replace(self, model=r.model, rank=r, ranks=()) for r in self.ranks)
+        return tuple(
+            replace(self, model=r.model, rank=r, ranks=(), peers=self.ranks) for r in self.ranks
+        )
 
     @property
     def layout(self) -> Layout | None:
@@ -226,12 +230,23 @@ def figures(
         time = bandwidth_time(moved, machine.bytes_per_s)
         result["time_s"] = time
     else:
-        time = case.stages * step_time(pass_, machine, case.time_model)
+        time = through_stages(
+            case,
+            segments,
+            step_time(pass_, machine, case.time_model),
+            lambda m: step_time(m.ledger(segments), m.rates, m.time_model),
+        )
         known = machine.flops_per_s is not None
         result |= {
             "time_s": time,
-            "floor_s": case.stages
-            * step_time(case.least_ledger(segments, pass_), machine, "overlap")
+            "floor_s": through_stages(
+                case,
+                segments,
+                step_time(case.least_ledger(segments, pass_), machine, "overlap"),
+                lambda m: step_time(
+                    m.least_ledger(segments, m.ledger(segments)), m.rates, "overlap"
+                ),
+            )
             if known
             else None,
             "bound_s": time,
@@ -243,6 +258,34 @@ def figures(
         "flops": work,
         "intensity_flops_per_byte": work / moved,
     }
+
+
+def few_sequences(case: Case, sequences: Q) -> bool:
+    """Tell whether a pipeline of unequal stages has fewer sequences than stages."""
+    ranks, layout = case.ranks or case.peers, case.layout
+    if layout is None or len(ranks) < 2 or hasattr(sequences, "free_symbols"):
+        return False
+    return bool(layout.resident(sequences) < layout.pp)
+
+
+def through_stages(
+    case: Case, segments: Sequence[Segment], own: Q, seconds: Callable[[Case], Q]
+) -> Q:
+    """Time of a pass through all stages, one after another [s].
+
+    own: of the stage of the case, the slowest [s]; seconds: tells that of any other. As many
+    micro-batches as stages wait for the slowest one each; fewer leave stages idle, and a token
+    takes what all stages take together. Ranks that differ within a stage count with their mean.
+    """
+    sequences = total(s.sequences for s in segments)
+    layout = case.layout
+    if layout is None or not few_sequences(case, sequences):
+        return case.stages * own
+    peers = (replace(case, model=r.model, rank=r) for r in case.peers)
+    counts = [r.count for r in case.peers]
+    each = [n * seconds(peer) for n, peer in zip(counts, peers, strict=True)]
+    together = total(each) * layout.pp / sum(counts)
+    return maximum(layout.resident(sequences) * own, together)
 
 
 def slowest(case: Case, segments: Sequence[Segment]) -> Case:

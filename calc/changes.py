@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from .attention import Attention
 from .entries import build_model
 from .errors import RooflmError, nearest, printable
 from .letters import dimensions, with_letter
+from .mixers import misfit
 from .model import Model
+from .readings import is_zero
 from .schema import DIMENSIONS, MODEL, check
 from .units import parse_count
 from .yamlfile import Block
@@ -44,7 +45,11 @@ def changed(find: Callable[[], tuple[str, Block]], changes: Mapping[str, str]) -
         return build_model(name, block)
 
     name, block = find()
-    letters = dimensions(build_model(name, block))
+    given = build_model(name, block)
+    if "D" in changes and any(not is_zero(g.own) for g in given.groups):
+        what = f"layers of {name} have matrices whose sizes are given as one number"
+        raise RooflmError(what, "--set D", "Change D together with it in a YAML entry.")
+    letters = dimensions(given)
     keys = {k: v for k, v in changes.items() if k in DIMENSIONS | _settable() or k not in letters}
     moved = {k: v for k, v in changes.items() if k not in keys}
     for key in keys:
@@ -99,10 +104,8 @@ def change_model(model: Model, changes: Mapping[str, str]) -> Model:
             model = with_letter(model, key, parse_count(text, where))
         except RooflmError as e:
             raise RooflmError(e.what, e.where or where, e.fix) from None
-        for group in model.groups:
-            a = group.mixer
-            if isinstance(a, Attention) and a.N % a.K:
-                raise RooflmError(f"K = {a.K} does not divide N = {a.N}", where)
+        if wrong := next(filter(None, (misfit(g.mixer) for g in model.groups)), ""):
+            raise RooflmError(wrong, where)
     kept = tuple(row for row in model.provenance if row[0] not in changes)
     said = tuple((key, text, "--set") for key, text in changes.items())
     return replace(model, provenance=(*kept, *said))

@@ -559,6 +559,8 @@ def _denoised(
     if block is not None and passes is None:
         what = "how many passes a block takes is needed"
         raise RooflmError(what, "--denoise-steps", "Say --denoise-steps 8.")
+    if context is not None and context.endswith("@mixed"):
+        raise RooflmError("denoising is swept at one context a row", "--context")
     contexts = parse_counts(_given(context, "1024"), "--context")
     size = None if block is None else parse_count(block, "--denoise-block")
     return sweep_diffusion(case, batches, contexts, size, passes or 1)

@@ -125,6 +125,7 @@ class Compressed(Weighted):
         "index_heads": "index heads; 0: every entry is seen", "index_width": "width of index keys",
         "top": "entries that a query attends to at the most",
     }  # fmt: skip
+    DIVIDES: ClassVar = (("groups", "N"),)
 
     @property
     def kind(self) -> str:

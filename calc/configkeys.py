@@ -241,6 +241,9 @@ class Keys:
         if isinstance(value, Absent):
             self.note(field, default, f"class default of {self.kind}")
             return default
+        if value is None and default:
+            raise self.fail(f"{name} is null, and {self.kind} takes it for true where it is absent",
+                            "Say true or false.")  # fmt: skip
         if value is None:
             self.note(field, default, f"key {name} is null: class default of {self.kind}")
             return default

@@ -358,6 +358,9 @@ def experts_of(keys: Keys, L: int, i: int) -> Experts:
         raise keys.fail(f"a token chooses {ks[i]} experts of {E}")
     keys.note("k", ks[i], f"key {keys.find('num_experts_per_tok')[0]}")
     keys.note("F of an expert", Fs[i], f"key {keys.find(routed.width)[0]}")
+    shared = _shared(keys, L, i, Fs[i])
+    if routed.shared_gate and not shared:
+        raise keys.refuse("a gate of shared experts without width")
     return Experts(
         F=Fs[i],
         E=E,
@@ -365,7 +368,7 @@ def experts_of(keys: Keys, L: int, i: int) -> Experts:
         gated=keys.family.gated,
         bias=routed.bias,
         zero=zero,
-        shared=_shared(keys, L, i, Fs[i]),
+        shared=shared,
         shared_gate=routed.shared_gate,
         router_bias=routed.router_bias,
     )

@@ -276,16 +276,17 @@ def _gemma4(keys: Keys, D: int, L: int) -> list[Layer]:
     if keys.config.get("use_bidirectional_attention") == "all":
         raise keys.refuse("attention both ways", "use_bidirectional_attention")
     near = attention(keys, D)
+    kinds = layer_kinds(keys, L)
+    if kinds[-1][0] != "full":
+        kinds[-1] = ("full", None)
+        keys.note("last layer", "full", f"class {keys.kind}, whatever layer_types says")
+    _saved_heads(keys, kinds)
     far = replace(near, H=keys.count("global_head_dim", "H of full layers"))
     if keys.flag(("attention_k_eq_v", False), "values are keys"):
         K = keys.optional("num_global_key_value_heads", "K of full layers")
         far = replace(far, K=K if isinstance(K, int) else near.K, value_is_key=True)
         if far.N % far.K:
             raise keys.fail(f"{far.N} query heads cannot share {far.K} key/value heads")
-    kinds = layer_kinds(keys, L)
-    if kinds[-1][0] != "full":
-        kinds[-1] = ("full", None)
-        keys.note("last layer", "full", f"class {keys.kind}, whatever layer_types says")
     shares = _sharing(keys, kinds)
     narrow = dense(keys)
     doubled = any(shares) and keys.flag(("use_double_wide_mlp", False), "F doubled where shared")
@@ -296,6 +297,34 @@ def _gemma4(keys: Keys, D: int, L: int) -> list[Layer]:
          norms)
         for kind, s in zip(kinds, shares, strict=True)
     ]  # fmt: skip
+
+
+SAVED = {
+    "head_dim": ("global_head_dim", "H of full layers"),
+    "num_key_value_heads": ("num_global_key_value_heads", "K of full layers"),
+}
+"""Keys of per_layer_config, what they are called in published files, and what they mean."""
+
+
+def _saved_heads(keys: Keys, kinds: list[Kind]) -> None:
+    """Read what transformers saves of the full layers: one by one what differs from the others."""
+    saved = keys.config.get("per_layer_config")
+    if saved is None:
+        return
+    full = [str(i) for i, (kind, _) in enumerate(kinds) if kind == "full"]
+    layers: list[Any] = list(saved.values()) if is_map(saved) else [None]
+    said: Any = layers[0] if layers else {}
+    alike = is_map(said) and all(one == said for one in layers)
+    if not alike or set(said) - set(SAVED) or (said and set(saved) != set(full)):
+        raise keys.fail("per_layer_config gives layers dimensions of their own",
+                        "Read the config.json as it was published.")  # fmt: skip
+    for key, (published, meaning) in SAVED.items():
+        same = {published: said.get(key, keys.find(key)[1])}
+        if same[published] is not None and keys.config.get(published) in (None, same[published]):
+            keys.config = keys.config | same
+            keys.note(meaning, same[published], "key per_layer_config")
+        elif same[published] is not None:
+            raise keys.fail(f"per_layer_config and {published} differ", "Keep one of them.")
 
 
 def _sharing(keys: Keys, kinds: list[Kind]) -> list[bool]:

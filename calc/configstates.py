@@ -286,6 +286,10 @@ def pattern_length(keys: Keys) -> int:
 def _nemotron_h(keys: Keys, D: int, L: int) -> list[Layer]:
     """Each layer has either a mixer or a feed-forward (Nemotron-H)."""
     words = pattern(keys, "layers_block_type", "hybrid_override_pattern") or []
+    if pattern(keys, "layer_types", "hybrid_override_pattern") not in (None, words):
+        raise keys.fail("layer_types and layers_block_type differ", "Keep one of them.")
+    must_be(keys, "mamba_conv_bias", keys.flag(keys.family.conv_bias, "bias of the convolution"),
+            "another bias of the convolution than use_conv_bias says")  # fmt: skip
     for word, what in zip(LETTERS.values(), ("M", "E", "*", "-"), strict=True):
         keys.note(f"{word} layers", some(words.count(word), L), f"{what} of the pattern")
     made = {word: nemotron_layer(keys, D, word) for word in dict.fromkeys(words)}
@@ -328,6 +332,9 @@ def _zamba2(keys: Keys, D: int, L: int) -> list[Layer]:
         raise keys.fail("layers_block_type has other words than hybrid and mamba")
     must_be(keys, "use_conv_bias", True, "convolutions without biases, which the class has")
     must_be(keys, "tie_word_embeddings", True, "an untied head, and blocks that are not shared")
+    must_be(keys, "layer_types", words, "other kinds of layers than layers_block_type")
+    places = [i for i, word in enumerate(words) if word == "hybrid"]
+    must_be(keys, "hybrid_layer_ids", places, "other shared blocks than layers_block_type")
     mamba: Layer = (_mamba2(keys, _expanded(keys, D)), NoFeedForward(), block_norms(keys))
     hybrids = words.count("hybrid")
     if not hybrids:
@@ -350,10 +357,16 @@ def _zamba2(keys: Keys, D: int, L: int) -> list[Layer]:
 def _wide_attention(keys: Keys, D: int) -> Attention:
     """Read attention over rows that are twice as wide as the model, its heads as well."""
     N = keys.count("num_attention_heads", "N")
-    K = derived(keys, "num_key_value_heads", "K", N, "num_attention_heads")
+    # Not under its other names, which the class ignores.
+    said = keys.config.get("num_key_value_heads")
+    K = N if said is None else keys.number("num_key_value_heads", said)
+    keys.note("K", K, "derived: num_attention_heads" if said is None else "key num_key_value_heads")
     divide(keys, N, K, "key/value heads")
     H = divide(keys, 2 * D, N, "heads of a shared block")
-    must_be(keys, "attention_head_dim", H, "heads that are not 2 * hidden_size / heads wide")
+    for key in ("attention_head_dim", "head_dim"):
+        must_be(keys, key, H, "heads that are not 2 * hidden_size / heads wide")
+    must_be(keys, "attention_hidden_size", 2 * D, "attention that is not twice as wide")
+    must_be(keys, "num_query_groups", K, "other key/value heads than num_key_value_heads")
     keys.note("H", H, "derived: 2 * hidden_size / num_attention_heads")
     return Attention(N=N, K=K, H=H, inputs=2)
 

@@ -9,20 +9,19 @@ free guidance doubles the batch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .attention import Attention
 from .case import Case, figures, limits, regime
 from .errors import RooflmError
 from .memory import largest
-from .mla import MLA
-from .model import Model
-from .passes import commit_block, decode, denoise_block
+from .model import check_both_ways, has_experts
+from .passes import Segment, commit_block, decode, denoise_block
 from .readings import Q, formula, total
 from .requests import Work
-from .sweep import NULL, check_size, frame, step_row
+from .sweep import NULL, check_size, check_yield, frame, step_row
 from .timing import throughput
 
 
@@ -106,16 +105,17 @@ def saturating_batch(memory_s: Q, compute_s: Q) -> Q:
 
 MOST_BATCH = 10**6
 """Largest batch that is searched for the end of the advantage."""
+TRIED = 10**4
+"""Batches that are tried one by one where there are experts: beyond, any pass touches them all."""
 
 
-def check_model(model: Model) -> None:
-    """Refuse a model whose layers are not attention over everything: what both ways means there."""
-    for group in model.groups:
-        m = group.mixer
-        plain = type(m) in (Attention, MLA) and m.window_tokens is None
-        if not plain:
-            what = f"diffusion over layers of kind {m.kind} is not modelled"
-            raise RooflmError(what, "", "Take a model whose layers all see everything.")
+def block_passes(B: Q, S: Q, block: int, steps: int) -> list[tuple[list[Segment], int]]:
+    """List the passes of a block, and how often each runs: denoising ones, and one that keeps it.
+
+    B: sequences [1]; S: context with the block [tokens]; block: its tokens [tokens]; steps:
+    denoising passes [1].
+    """
+    return [(denoise_block(B, S, block), steps), (commit_block(B, S, block), 1)]
 
 
 def block_row(case: Case, B: Q, S: Q, block: int, steps: int) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def block_row(case: Case, B: Q, S: Q, block: int, steps: int) -> dict[str, Any]:
     B: sequences [1]; S: context with the block [tokens]; block: its tokens [tokens]; steps:
     denoising passes [1].
     """
-    passes = [(denoise_block(B, S, block), steps), (commit_block(B, S, block), 1)]
+    passes = block_passes(B, S, block, steps)
     ledgers = [case.ledger(segments) for segments, _ in passes]
     parts = [
         figures(case, segments, ops, tokens=0)
@@ -156,6 +156,25 @@ def block_row(case: Case, B: Q, S: Q, block: int, steps: int) -> dict[str, Any]:
     }
 
 
+def _even_batch(ahead: Callable[[Q], Q], routed: bool) -> int | None:
+    """Tell the batch from which on decoding yields as many tokens; None beyond all searched.
+
+    ahead: whether denoising yields more, for a batch or an array of them; routed: experts make
+    the lead grow before it shrinks, so that each batch is tried until all are surely touched.
+    """
+    tried = 0
+    if routed:
+        import numpy as np
+
+        batches = np.arange(1, TRIED + 1, dtype=float)
+        leading = batches[np.broadcast_to(ahead(batches), batches.shape)]
+        if not leading.size or leading[-1] < TRIED:
+            return 1 + int(leading[-1]) if leading.size else 1
+        tried = TRIED
+    last = largest(lambda B: tried >= B or bool(ahead(B)), MOST_BATCH)
+    return None if last >= MOST_BATCH else last + 1
+
+
 def sweep_diffusion(
     case: Case, batches: Sequence[int], contexts: Sequence[int], block: int | None, steps: int
 ) -> dict[str, Any]:
@@ -166,7 +185,7 @@ def sweep_diffusion(
     by context: from there on the advantage is gone.
     """
     check_size(len(batches) * len(contexts))
-    check_model(case.model)
+    check_both_ways(case.model)
     if case.ranks:
         what = "denoising is computed on one device only"
         raise RooflmError(what, "--tp", "Leave the layout out.")
@@ -176,6 +195,9 @@ def sweep_diffusion(
     if block is not None and min(contexts) < block:
         what = f"a context of {min(contexts):,} tokens does not hold a block of {block:,}"
         raise RooflmError(what, "--context")
+    if block is not None and steps > block:
+        what = f"{steps:,} passes for a block of {block:,} tokens leave passes without one"
+        raise RooflmError(what, "--denoise-steps")
     plain = replace(case, model=replace(case.model, denoises=False), step_tokens=1)
 
     def denoising(B: int, S: int) -> dict[str, Any]:
@@ -184,18 +206,23 @@ def sweep_diffusion(
             return row | {"passes": 1, "tokens_per_pass": case.step_tokens}
         return block_row(case, B, S, block, steps)
 
-    def decoding(B: int, S: int) -> float:
+    def decoding(B: Q, S: int) -> Q:
         segments = decode(B, S)
         return figures(plain, segments, plain.ledger(segments), B)["tokens_per_s"]
 
-    def ahead(B: int, S: int) -> bool:
-        return denoising(B, S)["tokens_per_s"] > decoding(B, S)
+    def ahead(B: Q, S: int) -> Q:
+        passes = [(case.step(B, S), 1)] if block is None else block_passes(B, S, block, steps)
+        yielded = B * (case.step_tokens if block is None else block)
+        seconds = total(
+            n * figures(case, segments, case.ledger(segments), tokens=0)["time_s"]
+            for segments, n in passes
+        )
+        return yielded / seconds > decoding(B, S)
 
     rows: list[dict[str, Any]] = []
     even: dict[int, int | None] = {}
     for S in contexts:
-        last = largest(lambda B, S=S: B == 0 or ahead(B, S), MOST_BATCH)
-        even[S] = None if last >= MOST_BATCH else last + 1
+        even[S] = _even_batch(lambda B, S=S: ahead(B, S), has_experts(case.model))
         for B in batches:
             row, other = denoising(B, S), decoding(B, S)
             beside = {
@@ -217,8 +244,8 @@ def sweep_diffusion(
             f"{formats}"
         )
     answer["assumptions"].append(
-        "speedup: against decoding with the same weights and a cache; at even_batch decoding "
-        "yields as many tokens a second, and more beyond it"
+        "speedup: against decoding with the same weights and a cache; from even_batch on decoding "
+        "yields as many tokens a second or more"
     )
     return answer
 
@@ -251,17 +278,28 @@ def request_row(case: Case, B: int, work: Work, steps: int) -> dict[str, Any]:
 def sweep_requests(
     case: Case, batches: Sequence[int], works: Sequence[Work], steps: int | None
 ) -> dict[str, Any]:
-    """Answer whole generations for every batch and piece of work; a step a token if not said."""
+    """Answer whole generations for every batch and piece of work.
+
+    steps: denoising steps [1]; None for as many as the tokens that each yields need.
+    """
     check_size(len(batches) * len(works))
-    check_model(case.model)
     for work in works:
         if work.phase == "prefill" or work.prefix or work.chunk:
             what = "a full-sequence diffusion model computes prompt and output together"
-            raise RooflmError(what, "--phase request", "Say --prompt and --output-tokens alone.")
+            fix = "Say --phase request, --prompt and --output-tokens alone."
+            raise RooflmError(what, "--phase, --prefix, --chunk", fix)
         if steps is not None and steps > work.output:
             what = f"{steps:,} steps for {work.output:,} tokens leave steps without one"
             raise RooflmError(what, "--denoise-steps")
-    rows = [request_row(case, B, w, steps or w.output) for w in works for B in batches]
+        if steps is not None and case.step_tokens != 1:
+            what = "the steps of a request tell how many tokens each yields"
+            raise RooflmError(what, "--tokens-per-step, --denoise-steps", "Say one of them.")
+        check_yield(case.step_tokens, work.output)
+    rows = [
+        request_row(case, B, w, steps or math.ceil(w.output / case.step_tokens))
+        for w in works
+        for B in batches
+    ]
     answer = frame(case, "request", rows, [r["context_tokens"] for r in rows])
     answer["assumptions"][0] = (
         "request: every denoising step computes prompt and output both ways; nothing is kept, and "

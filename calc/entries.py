@@ -10,9 +10,9 @@ from .attention import Attention, NoMixer
 from .errors import RooflmError, nearest
 from .experts import Experts, NoFeedForward
 from .hardware import Machine
-from .mixers import WHERE, Mixer, make, mixer_class
+from .mixers import WHERE, Mixer, make, misfit, mixer_class
 from .mlp import MLP
-from .model import FeedForward, Group, Model
+from .model import FeedForward, Group, Model, check_both_ways
 from .plain import is_map
 from .schema import HARDWARE, KIND, LAYER, MODEL, check
 from .yamlfile import Block
@@ -35,7 +35,7 @@ def build_model(name: str, block: Block) -> Model:
     if all(getattr(g.mixer, "shares", False) for g in groups):
         what = "every layer reads the keys and values of another, and none makes them"
         raise RooflmError(what, _place(block, ("shares_kv",)))
-    return Model(
+    model = Model(
         name=name,
         D=dims["D"],
         V=dims["V"],
@@ -55,6 +55,12 @@ def build_model(name: str, block: Block) -> Model:
         source=entry.get("source")
         or (f"https://huggingface.co/{hub}/blob/main/config.json" if hub else block.path),
     )
+    if model.denoises:
+        try:
+            check_both_ways(model)
+        except RooflmError as e:
+            raise RooflmError(e.what, _place(block, ("denoises",)), e.fix) from None
+    return model
 
 
 def _pattern(block: Block, name: str, L: int) -> list[tuple[str, int, dict[str, Any]]]:
@@ -89,9 +95,14 @@ def _pattern(block: Block, name: str, L: int) -> list[tuple[str, int, dict[str, 
 
 def build_group(block: Block, kind: str, count: int, traits: Mapping[str, Any]) -> Group:
     """Make a group of equal layers of what an entry says about its kind."""
+    mixer = _mixer(block, kind, traits)
+    if wrong := misfit(mixer):
+        own = next((key for key in WHERE if key in traits), "dims")
+        named = ("kinds", kind, own)
+        raise RooflmError(wrong, block.where(named if named in block.places else (own,)))
     return Group(
         count=count,
-        mixer=_mixer(block, kind, traits),
+        mixer=mixer,
         ffn=_feed_forward(block, kind, traits),
         norms=traits.get("norms_per_layer", 2),
         name=kind,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from .case import Case, fullest, max_sequences, slowest
+from .case import Case, few_sequences, fullest, max_sequences, slowest
 from .definitions import (
     Definitions,
     Question,
@@ -34,7 +34,11 @@ def explain(question: Question, quantity: str) -> dict[str, Any]:
     values = symbolic.values | point(question)
     known = definitions(question, symbolic)
     name = resolve(quantity, known)
-    terms = [_term(inner, known, values) for inner in reachable(name, known)]
+    used = reachable(name, known)
+    if few_sequences(whole, question.batch) and _times(used):
+        what = "with fewer sequences than stages a token takes what all stages take together"
+        raise RooflmError(what, "--batch", "Explain a batch of as many, or sweep this one.")
+    terms = [_term(inner, known, values) for inner in used]
     letters = {s for t in terms for s in known[t["name"]].free_symbols if s.name not in known}
     phase = "decode" if question.work is None else question.work.phase
     return {
@@ -83,6 +87,11 @@ def _deciding(question: Question, quantity: str) -> Case:
         return fullest(case, case.step(max(1, most), question.context))
     by_memory = last.startswith(of_memory) or quantity.startswith("reserved")
     return (fullest if by_memory else slowest)(case, segments)
+
+
+def _times(names: list[str]) -> bool:
+    """Tell whether any of some quantities is the time of a pass."""
+    return any(n.rpartition(".")[2] in ("time_s", "bound_s", "floor_s") for n in names)
 
 
 def _of_model(case: Case) -> set[str]:

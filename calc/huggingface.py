@@ -88,7 +88,7 @@ def model_of_config(config: dict[str, Any], name: str, where: str) -> Model:
         keys.note("config", path, f"key {path}")
     keys.note("architecture", kind, "key model_type" if "model_type" in inner else "derived")
     keys.refuse_switched()
-    if inner.get("per_layer_config"):
+    if inner.get("per_layer_config") and family.layout != "gemma4":
         fix = "Read the config.json as it was published."
         raise RooflmError("per_layer_config gives layers dimensions of their own", where, fix)
     D = keys.count("hidden_size", "D")

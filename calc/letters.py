@@ -113,7 +113,8 @@ def dimensions(model: Model) -> dict[str, Q]:
     for group, name in zip(model.groups, group_names(model), strict=True):
         for letter, value in _letters(group):
             found[f"{letter}_{name}" if name and letter in several else letter] = value
-    return found | {"L": model.layers, "V": model.V}
+    around = {} if model.residual is None else dict(_of_layer(model.residual))
+    return found | around | {"L": model.layers, "V": model.V}
 
 
 def with_letter(model: Model, letter: str, value: Q) -> Model:
@@ -127,13 +128,12 @@ def with_letter(model: Model, letter: str, value: Q) -> Model:
         model = replace(model, D=value)
     several = _differing(model)
 
-    def part(layer: Any, name: str) -> Any:
-        def change(one: Any, field: str, own: str) -> Q:
-            now = getattr(one, field)
-            named = f"{own}_{name}" if name and own in several else own
-            return value if named == letter and _is_there(now) else now
+    def own(one: str, now: Q, name: str) -> Q:
+        named = f"{one}_{name}" if name and one in several else one
+        return value if named == letter and _is_there(now) else now
 
-        return _each(layer, change)
+    def part(layer: Any, name: str) -> Any:
+        return _each(layer, lambda one, field, of: own(of, getattr(one, field), name))
 
     groups = tuple(
         replace(
@@ -141,9 +141,13 @@ def with_letter(model: Model, letter: str, value: Q) -> Model:
             count=value if letter == (f"L_{name}" if name else "L") else g.count,
             mixer=part(g.mixer, name),
             ffn=part(g.ffn, name),
+            copies=own("L_s", g.copies, name),
+            own=own("P_o", g.own, name),
         )
         for g, name in zip(model.groups, group_names(model), strict=True)
     )
-    if letter != "D" and groups == model.groups and value != dimensions(model)[letter]:
+    residual = part(model.residual, "")
+    changed = replace(model, groups=groups, residual=residual)
+    if letter != "D" and changed == model and value != dimensions(model)[letter]:
         raise KeyError(letter)
-    return replace(model, groups=groups)
+    return changed

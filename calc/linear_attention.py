@@ -131,6 +131,7 @@ class DeltaNet(Recurrent):
         "decay": "one for each head (gated DeltaNet) or for each channel of its keys (Kimi)",
         "rank": "rank of the projections of decay and output gate; full if absent",
     }  # fmt: skip
+    DIVIDES: ClassVar = (("key_heads", "value_heads"),)
     kind = "delta"
 
     @property

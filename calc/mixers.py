@@ -123,6 +123,22 @@ def make(key: str, own: Mapping[str, Any], traits: Mapping[str, Any]) -> Mixer:
     return cls(**shared, **own)
 
 
+def misfit(mixer: Mixer) -> str:
+    """Say which of a mixer's dimensions do not go together; nothing where they do."""
+    for part, whole in getattr(mixer, "DIVIDES", ()):
+        a, b = getattr(mixer, part), getattr(mixer, whole)
+        if b % a:
+            letters: Mapping[str, str] = mixer.LETTERS
+            return f"{letters[part]} = {a} does not divide {letters[whole]} = {b}"
+    if getattr(mixer, "index_heads", 0) and not getattr(mixer, "m", 1):
+        return "an indexer chooses entries, and there are none where m = 0"
+    both: Sequence[Mixer] = getattr(mixer, "pair", ())
+    for one in both:
+        if wrong := misfit(one):
+            return wrong
+    return ""
+
+
 def choices(cls: MixerClass, name: str) -> tuple[str, ...]:
     """List the words that a field may hold; none where it is no word."""
     return typing.get_args(typing.get_type_hints(cls)[name])

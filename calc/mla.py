@@ -6,6 +6,7 @@ both branches of its attention; FlashMLA, docs/20250422-new-kernel-deep-dive.md.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -78,12 +79,13 @@ def crossover_tokens(c: float, r: float, d: float, v: float) -> float:
     """New tokens of a sequence above which materialising a long context costs fewer FLOPs.
 
     c, r: latent and rotary width [1]; d, v: key width without position and value width [1].
-    Returns [tokens]. For a context much longer than the pass.
+    Returns [tokens], infinite where it never does. For a context much longer than the pass.
 
     >>> round(crossover_tokens(512, 64, 128, 128), 3)
     170.667
     """
-    return c * (d + v) / ((2 * c + r) - (d + r + v))
+    saved = (2 * c + r) - (d + r + v)
+    return c * (d + v) / saved if saved > 0 else math.inf
 
 
 @dataclass(frozen=True)
@@ -221,11 +223,14 @@ class MLA(Weighted):
 
     def unusual(self, D: Q, layers: str) -> Iterator[str]:
         """Say what a formula for a plain Llama would get wrong."""
-        turn = f"{crossover_tokens(self.c, self.r, self.d, self.v):,.0f}"
+        turn = crossover_tokens(self.c, self.r, self.d, self.v)
+        materialise = (
+            "; prompts without a cache materialise, as do passes of more than "
+            f"{turn:,.0f} new tokens after a long one"
+        )
         yield (
             f"{layers} cache a latent of {self.c} + {self.r} elements for all {self.N} heads; "
-            "decode absorbs the up-projections; prompts without a cache materialise, as do "
-            f"passes of more than {turn} new tokens after a long one"
+            f"decode absorbs the up-projections{'' if math.isinf(turn) else materialise}"
         )
 
     def operators(

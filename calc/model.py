@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from .attention import Attention
+from .errors import RooflmError
 from .experts import Experts, NoFeedForward
 from .formats import Format
 from .matmul import matmul_flops
@@ -180,6 +181,15 @@ def total_parameters(model: Model, norms: bool = True) -> Q:
     """Add up the parameters of a model [parameters]; `norms=False` is the lecture's count."""
     parts = parameters(model)
     return sum(n for part, n in parts.items() if norms or part not in ("norms", "qk_norm"))
+
+
+def check_both_ways(model: Model) -> None:
+    """Refuse layers that do not see everything: what both ways means there is not modelled."""
+    for group in model.groups:
+        kind = group.mixer.kind
+        if kind not in ("full", "mla"):
+            what = f"diffusion over layers of kind {kind} is not modelled"
+            raise RooflmError(what, "", "Take a model whose layers all see everything.")
 
 
 def has_experts(model: Model) -> bool:

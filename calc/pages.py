@@ -56,7 +56,7 @@ def show_page(answer: Answer, provenance: bool = False) -> Page:
     cache = answer["cache"]
     states = any(g["state_elements_per_sequence"] for g in cache["layers"])
     layers = [
-        (g["kind"], str(g["count"]), _count(g["window_tokens"]), f"{g['elements_per_token']:,}",
+        (g["kind"], str(g["count"]), _count(g["window_tokens"]), _number(g['elements_per_token']),
          *([f"{g['state_elements_per_sequence']:,}"] if states else []))
         for g in cache["layers"]
     ]  # fmt: skip
@@ -147,7 +147,8 @@ def sweep_page(answer: Answer) -> Page:
                         "lengths share the batch equally")  # fmt: skip
     if answer["phase"] in ("prefill", "request") and rows[0]["passes"] > 1:
         r = rows[0]
-        notes.insert(0, f"{r['passes']} passes of the first row's prefill read "
+        of = "prefill" if r["itl_s"] is not None or answer["phase"] == "prefill" else "request"
+        notes.insert(0, f"{r['passes']} passes of the first row's {of} read "
                         f"{show_gb(r['weight_read_bytes'])} GB of weights and "
                         f"{show_gb(r['cache_read_bytes'])} GB of cache")  # fmt: skip
     return Page([Table(heads, cells, title, keys=2)], notes)

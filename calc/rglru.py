@@ -28,6 +28,7 @@ class RGLRU(Recurrent):
         "width": "width of the recurrence", "blocks": "blocks of the matrices of its gates",
         "taps": "tokens that the convolution sees",
     }  # fmt: skip
+    DIVIDES: ClassVar = (("blocks", "width"),)
     kind = "rg-lru"
 
     def widths(self, D: Q) -> Widths:

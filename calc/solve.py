@@ -8,7 +8,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from .branches import active, elasticities
-from .case import Case, cached_bytes, fullest, max_sequences, memory_bytes, slowest
+from .case import (
+    Case,
+    cached_bytes,
+    few_sequences,
+    fullest,
+    max_sequences,
+    memory_bytes,
+    slowest,
+)
 from .errors import RooflmError
 from .inverse import (
     FAR,
@@ -67,6 +75,10 @@ def solve(case: Case, unknown: Unknown, batch: int, context: int, target: Target
         what = f"other ranks decide at {unknown} = {answer.value:,} and where the search began"
         raise RooflmError(what, "", f"Sweep --{unknown} around it instead.")
     timed = unknown != "capacity" and not (unknown in ("batch", "context") and target == Target())
+    sequences = answer.value if unknown == "batch" and answer.value else batch
+    if timed and unknown != "throughput" and few_sequences(whole, sequences):
+        why = f"{answer.reason}; fewer sequences than stages, so that no one formula holds"
+        answer = replace(answer, reason=why, formula="", definitions=(), valid_for="")
     return {
         "schema": "rooflm.solve/1",
         "model": case.model.name,
@@ -413,6 +425,8 @@ def _cache_equals_weights(case: Case, unknown: Unknown, batch: int, context: int
     """Find where the cache of all sequences takes as many bytes as the weights."""
     by_batch = unknown == "batch"
     x, unit = (BATCH, "sequences") if by_batch else (CONTEXT, "tokens")
+    if case.model.denoises:
+        return Answer(None, unit, f"none: {case.model.name} keeps no cache")
 
     def excess(of: Case, B: Q, S: Q) -> Q:
         cached = cached_bytes(of, B, S)
@@ -454,6 +468,9 @@ def _cache_equals_weights(case: Case, unknown: Unknown, batch: int, context: int
 
 def sensitivity(case: Case, batch: int, context: int) -> dict[str, dict[str, float]]:
     """Per cent that time and throughput change for one per cent of each symbol."""
+    if few_sequences(case, batch):
+        what = "with fewer sequences than stages no one formula holds"
+        raise RooflmError(what, "--sensitivity", "Take a batch of as many.")
     expression, values = time_expression(case)
     values |= {BATCH: batch, CONTEXT: context}
     smooth = bool(entry_lengths(case.model))

@@ -149,6 +149,7 @@ class Mamba2(Recurrent):
         "taps": "tokens that the convolution sees", "bias": "biases on both projections",
         "conv_bias": "a bias on the convolution", "norm": "a gated norm before the output",
     }  # fmt: skip
+    DIVIDES: ClassVar = (("groups", "heads"),)
     kind = "mamba2"
 
     @property

@@ -27,6 +27,7 @@ def step_row(case: Case, segments: Sequence[Segment], B: Q, S: Q) -> dict[str, Q
 
     segments: the step; B: its sequences [1]; S: their context, the mean where they differ [tokens].
     """
+    check_yield(case.step_tokens, S)
     slow = slowest(case, segments)
     pass_ = slow.ledger(segments)
     row = figures(slow, segments, pass_, tokens=B * case.step_tokens)
@@ -79,6 +80,14 @@ def mixed(case: Case, batches: Sequence[int], lengths: Sequence[int]) -> dict[st
         row = step_row(case, segments, B, sum(lengths) / len(lengths))
         rows.append(row | {"total_context_tokens": each * sum(lengths)})
     return frame(case, "decode", rows, lengths) | {"mixed_context_tokens": list(lengths)}
+
+
+def check_yield(step_tokens: Q, tokens: Q) -> None:
+    """Refuse denoising steps that yield more than there is to denoise."""
+    least = min(tokens.ravel()) if hasattr(tokens, "ravel") else tokens
+    if step_tokens > least:
+        what = f"a step over {least:,} tokens cannot yield {step_tokens:g}"
+        raise RooflmError(what, "--tokens-per-step")
 
 
 def check_size(points: int) -> None:

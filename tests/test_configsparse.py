@@ -342,3 +342,33 @@ def numbers(model: Model) -> tuple[Any, ...]:
     """Take the numbers that depend on a config."""
     caches = (cache_elements(model, 1), cache_elements(model, 10**6))
     return total_parameters(model), active_parameters(model), *caches
+
+
+@pytest.mark.parametrize(
+    ("own", "saved"),
+    [
+        ({"global_head_dim": 512}, {"head_dim": 512}),
+        ({"global_head_dim": 512, "attention_k_eq_v": True, "num_global_key_value_heads": 2},
+         {"head_dim": 512, "num_key_value_heads": 2}),
+        ({"global_head_dim": 256}, {}),
+    ],
+)  # fmt: skip
+def test_gemma_4_is_read_as_transformers_saves_it(
+    own: dict[str, Any], saved: dict[str, Any]
+) -> None:
+    """Saving by transformers 5.24.0 leaves what differs in each full layer, under its number."""
+    plain = {k: v for k, v in GEMMA4.items() if k not in OWN_KEYS}
+    full = [i for i, kind in enumerate(GEMMA4["layer_types"]) if kind == "full_attention"]
+    layers = {str(i): saved for i in full} if saved else {}
+    switch = {k: v for k, v in own.items() if k == "attention_k_eq_v"}
+    again = read(plain | switch | {"per_layer_config": layers})
+
+    assert again.groups == read(plain | own).groups
+    with pytest.raises(RooflmError, match="dimensions of their own"):
+        read(plain | switch | {"per_layer_config": {"0": {"head_dim": 96}}})
+    if saved:
+        with pytest.raises(RooflmError, match="differ"):
+            read(plain | switch | {"per_layer_config": layers, "global_head_dim": 64})
+
+
+OWN_KEYS = ("global_head_dim", "num_global_key_value_heads", "attention_k_eq_v")

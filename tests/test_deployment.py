@@ -120,6 +120,22 @@ def test_more_ranks_stop_helping(rooflm: Terminal) -> None:
     assert times[best:] == sorted(times[best:])
 
 
+def test_few_sequences_wait_for_all_stages_once(rooflm: Terminal) -> None:
+    """One sequence reads all weights once, wherever they are; nothing is sent over a free link."""
+    free = "--link 1e18"
+    alone = row(rooflm, "llama-3-8b --on h100-sxm")
+    for pp in (2, 4, 7):
+        one = row(rooflm, f"llama-3-8b --on h100-sxm --pp {pp} {free}")
+        assert one["floor_s"] == pytest.approx(alone["floor_s"], rel=1e-4)
+        assert one["bound_s"] == pytest.approx(alone["bound_s"], rel=1e-4)
+        full = row(rooflm, f"llama-3-8b --on h100-sxm --pp {pp} {free} --batch {pp}")
+        # The last stage, with the head, is the slowest, and each sequence waits for it once.
+        assert full["bound_s"] > one["bound_s"]
+    words = ["llama-3-8b", "--on", "h100-sxm", "--pp", "4"]
+    assert "fewer sequences than stages" in rooflm("explain", "bound_s", *words).err
+    assert "no one formula" in rooflm.json("solve", "context", *words, "--latency", "6ms")["reason"]
+
+
 def test_few_sequences_are_not_one_for_each_group(rooflm: Terminal) -> None:
     """Experts of a pass see the tokens that there are, not one for each group."""
     words = "deepseek-v3 --on h200-sxm --dp 8 --ep 8 --weights fp8-block --batch"

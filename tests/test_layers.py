@@ -19,11 +19,18 @@ from rooflm.calc.compressed import (
     entry_pairs,
     scored_entry_pairs,
 )
-from rooflm.calc.diffusion import check_model, sweep_diffusion
+from rooflm.calc.diffusion import sweep_diffusion
 from rooflm.calc.errors import RooflmError
 from rooflm.calc.inverse import step_s
 from rooflm.calc.mlp import MLP
-from rooflm.calc.model import Group, Model, cache_elements, ledger, total_parameters
+from rooflm.calc.model import (
+    Group,
+    Model,
+    cache_elements,
+    check_both_ways,
+    ledger,
+    total_parameters,
+)
 from rooflm.calc.passes import Segment, decode, denoise
 from rooflm.calc.presets import find_model
 from rooflm.calc.solve import Target, solve
@@ -179,7 +186,7 @@ def test_diffusion_over_windows_or_states_is_refused() -> None:
     """What both ways means there is not known."""
     for mixer in (Attention(4, 4, 64, window=10), entries_model().groups[0].mixer):
         with pytest.raises(RooflmError, match="is not modelled"):
-            check_model(Model("m", 64, 100, (Group(1, mixer, MLP(64)),)))
+            check_both_ways(Model("m", 64, 100, (Group(1, mixer, MLP(64)),)))
 
 
 @pytest.mark.parametrize(
@@ -195,6 +202,12 @@ def test_diffusion_over_windows_or_states_is_refused() -> None:
         (("llada-8b", "--phase", "prefill"), "together"),
         (("llada-8b", "--phase", "request", "--denoise-steps", "500"), "leave steps without one"),
         (("llada-8b", "--accounting", "lecture"), "of decode steps"),
+        (("llada-8b", "--tokens-per-step", "5000", "--context", "256"), "cannot yield 5000"),
+        (("llada-8b", "--context", "512@mixed"), "at one context a row"),
+        (("llada-8b", "--phase", "request", "--tokens-per-step", "2", "--denoise-steps", "9"),
+         "Say one of them"),
+        (("llama-2-7b", "--denoise-block", "32", "--denoise-steps", "33"), "leave passes without"),
+        (("gemma-3-1b", "--set", "denoises=true"), "over layers of kind sliding"),
         (("mamba-2.8b", "--state", "fp12"), "unknown number format"),
     ],
 )  # fmt: skip
@@ -215,10 +228,74 @@ def test_a_generation_of_a_diffusion_model_is_its_steps(rooflm: Terminal) -> Non
     (step,) = rooflm.json(*base, "--context", "256", "--tokens-per-step", "4")["rows"]
     (whole,) = rooflm.json(*base, *request, "--denoise-steps", "32")["rows"]
 
+    (said,) = rooflm.json(*base, *request, "--tokens-per-step", "4")["rows"]
+
+    assert said == whole
     assert whole["e2e_s"] == pytest.approx(32 * step["time_s"], rel=1e-12)
     assert whole["tokens_per_s"] == pytest.approx(step["tokens_per_s"], rel=1e-12)
     assert whole["kv_cache_bytes"] == 0
     assert whole["ttft_s"] == whole["e2e_s"]
+
+
+@pytest.mark.parametrize("name", ["mixtral-8x7b", "deepseek-v2", "llama-3-8b"])
+def test_denoising_leads_at_no_batch_beyond_the_even_one(name: str) -> None:
+    """Each batch is asked by itself; experts let the lead grow before it shrinks."""
+    case = Case(find_model(name), h100())
+    rows: list[dict[str, Any]] = sweep_diffusion(case, range(1, 300), [1024], 32, 8)["rows"]
+    leading = [row["batch"] for row in rows if row["speedup"] > 1]
+
+    assert {row["even_batch"] for row in rows} == {max(leading) + 1}
+
+
+def test_no_context_makes_a_cache_of_a_model_that_keeps_none(rooflm: Terminal) -> None:
+    """Full-sequence diffusion has nothing that could equal the weights."""
+    ran = rooflm("solve", "context", "llada-8b", "--on", "h100-sxm",
+                 "--when", "cache-equals-weights")  # fmt: skip
+
+    assert ran.code == 1
+    assert "keeps no cache" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("nemotron-h-8b", "--set", "G_m=3"), "G_m = 3 does not divide N_m = 128"),
+        (("deepseek-v4-pro", "--set", "G_o=7"), "G_o = 7 does not divide N = 128"),
+        (("qwen3-next-80b-a3b", "--set", "K_l=5"), "K_l = 5 does not divide N_l = 32"),
+        (("llama-3-8b", "--set", "K=3"), "K = 3 does not divide N = 32"),
+        (("zamba2-2.7b", "--set", "D=2048"), "sizes are given as one number"),
+    ],
+)
+def test_dimensions_that_do_not_go_together_are_refused(
+    rooflm: Terminal, words: tuple[str, ...], says: str
+) -> None:
+    """Whether they come from an entry or from the command line."""
+    ran = rooflm("show", *words)
+
+    assert ran.code == 2
+    assert says in ran.err
+
+
+def test_every_letter_that_is_shown_can_be_set(rooflm: Terminal) -> None:
+    """Zamba2's sets of shared weights, Gemma's embedding of each layer: 35 x 128 x 3 less."""
+    more = rooflm.json("show", "zamba2-2.7b", "--set", "L_s=3")["parameters"]["total"]
+    less = rooflm.json("show", "gemma-4-e2b", "--set", "D_l=128")["parameters"]["total"]
+    table, layers = 262_144 * 35 * 128, 35 * 2 * 1536 * 128
+    # The projection from the model's width to that of all layers, and the norm after it.
+    around = 1536 * 35 * 128 + 128
+
+    assert more > rooflm.json("show", "zamba2-2.7b")["parameters"]["total"]
+    assert rooflm.json("show", "gemma-4-e2b")["parameters"]["total"] - less == (
+        table + layers + around
+    )
+
+
+def test_latents_that_never_pay_to_materialise_say_so(rooflm: Terminal) -> None:
+    """A latent no wider than half of what it stands for: absorbing always takes fewer FLOPs."""
+    ran = rooflm("show", "deepseek-v3", "--set", "c=128")
+
+    assert ran.code == 0
+    assert "decode absorbs the up-projections\n" in ran.out
 
 
 @pytest.mark.parametrize("state", ["fp32", "bf16"])
