@@ -10,6 +10,7 @@ from .errors import RooflmError
 from .hardware import Machine, capacity, rates
 from .memory import activations_bytes, largest, reserved_cache_bytes, weights_bytes
 from .model import Model, cache_bytes, has_experts, ledger, sequence_state_bytes
+from .offload import hosted_bytes, hosted_weights_bytes, resident
 from .passes import BF16, Operator, Precision, Routing, Segment, decode, denoise
 from .readings import Q, is_array, is_zero, maximum, total
 from .timing import (
@@ -45,6 +46,8 @@ class Case:
     """Capacity in place of the machine's own [B]."""
     gpu_share: float | None = None
     """Share of the capacity that a GPU may use; all of it where nothing was said."""
+    host_bytes_per_s: Q = None
+    """Bus to host memory, one direction; None where no layers are there [B/s]."""
     step_tokens: Q = 1
     """Tokens that a step of a diffusion model yields for each sequence [tokens]."""
 
@@ -58,6 +61,9 @@ class Case:
     """All different ranks, beside the one that this case is of."""
 
     def __post_init__(self) -> None:
+        if self.lecture and self.offloads:
+            what = "the lecture's accounting keeps all layers on the device"
+            raise RooflmError(what, "--gpu-layers", "Leave out one of the two options.")
         if self.lecture and (self.ranks or self.rank is not None):
             what = "the lecture's accounting has one device"
             raise RooflmError(what, "--accounting", "Leave out one of the options.")
@@ -77,6 +83,11 @@ class Case:
         return self.accounting == "lecture"
 
     @property
+    def offloads(self) -> bool:
+        """Tell whether layers are in host memory."""
+        return self.host_bytes_per_s is not None
+
+    @property
     def limit(self) -> tuple[Q, str]:
         """Capacity that decides and which figure it is."""
         if self.capacity_bytes is not None:
@@ -89,12 +100,13 @@ class Case:
     def rates(self) -> Rates:
         """Rates of the machine for the formats of the case."""
         formats = self.precision
-        return rates(
+        own = rates(
             self.machine,
             formats.activations.compute,
             needed=self.time_model != "bandwidth",
             others=formats.computes,
         )
+        return replace(own, host_bytes_per_s=self.host_bytes_per_s) if self.offloads else own
 
     @property
     def members(self) -> tuple[Case, ...]:
@@ -151,12 +163,12 @@ def memory(case: Case, segments: Sequence[Segment], pass_: Sequence[Operator]) -
     segments: the pass, whose sequences are all that are held; pass_: its operators.
     """
     kinds = {
-        "weights_bytes": weights_bytes(case.model, case.precision, norms=not case.lecture),
+        "weights_bytes": held_weights(case),
         "kv_cache_bytes": total(
             held(case, s.sequences) * _cache_part(case, s.kept) for s in segments
         ),
     }
-    state = sequence_state_bytes(case.model, case.precision)
+    state = sequence_state_bytes(resident(case.model), case.precision)
     if not is_zero(state):
         kinds["state_bytes"] = total(held(case, s.sequences) * state for s in segments)
     if not case.lecture:
@@ -167,8 +179,21 @@ def memory(case: Case, segments: Sequence[Segment], pass_: Sequence[Operator]) -
 
 def _cache_part(case: Case, S: Q) -> Q:
     """Bytes of the cache of one sequence that the device of a case holds [B]."""
-    whole = cache_bytes(case.model, S, case.precision)
+    whole = cache_bytes(resident(case.model), S, case.precision)
     return whole if case.layout is None or case.layout.cp == 1 else whole / case.layout.cp
+
+
+def held_weights(case: Case) -> Q:
+    """Bytes of the weights that the device of a case holds [B]."""
+    whole = weights_bytes(case.model, case.precision, norms=not case.lecture)
+    return whole - hosted_weights_bytes(case.model, case.precision) if case.offloads else whole
+
+
+def host_memory(case: Case, segments: Sequence[Segment]) -> dict[str, Q]:
+    """What the layers in host memory hold there; nothing where all are on the device [B]."""
+    if not case.offloads:
+        return {}
+    return {"host_bytes": hosted_bytes(case.model, segments, case.precision)}
 
 
 def held(case: Case, sequences: Q) -> Q:
@@ -178,7 +203,7 @@ def held(case: Case, sequences: Q) -> Q:
 
 def reserved(case: Case, B: Q, S: Q) -> dict[str, Q]:
     """Bytes that a paged engine sets aside for the sequences that the device of a case holds."""
-    ways = reserved_cache_bytes(case.model, case.precision, held(case, B), S)
+    ways = reserved_cache_bytes(resident(case.model), case.precision, held(case, B), S)
     cp = 1 if case.layout is None else case.layout.cp
     return ways if cp == 1 else {way: whole / cp for way, whole in ways.items()}
 
@@ -225,7 +250,7 @@ def figures(
     whole = total(kinds.values())
     moved = whole if case.lecture else compulsory_bytes(pass_)
     work = flops(pass_)
-    result: dict[str, Q] = {**kinds, "memory_bytes": whole}
+    result: dict[str, Q] = {**kinds, "memory_bytes": whole, **host_memory(case, segments)}
     if case.lecture:
         time = bandwidth_time(moved, machine.bytes_per_s)
         result["time_s"] = time

@@ -66,7 +66,15 @@ from .options import (
     with_layout,
 )
 from .output import OutputFormat, Page, format_of, render, terminal_width, write
-from .units import parse_count, parse_counts, parse_rate, parse_share, parse_size, parse_time
+from .units import (
+    parse_count,
+    parse_counts,
+    parse_layers,
+    parse_rate,
+    parse_share,
+    parse_size,
+    parse_time,
+)
 
 if TYPE_CHECKING:
     from .case import Case
@@ -265,6 +273,13 @@ class _Plain:
 def _spread(case: Case, layout: Typed, node: Any) -> Case:
     """Spread a case over devices, where a layout or a number of devices was typed."""
     said = {name: text for name, text in layout.items() if text is not None}
+    layers, link = said.pop("gpu_layers", None), said.pop("host_link", None)
+    if layers is not None or link is not None:
+        from .offload import offload
+
+        speed = None if link is None else float(parse_size(link, "--host-link", least=1))
+        case = _spread(case, {**layout, "gpu_layers": None, "host_link": None}, node)
+        return offload(case, None if layers is None else parse_layers(layers), speed)
     if not said and node.devices is None:
         return case
     from .deployment import Node, Spread, deploy
@@ -429,6 +444,10 @@ def show(
     found = find_model(model, _changes(set), models)
     precision = _precision(Counting(weights, kv, state=state), None, found)
     answer = answer_show(found, precision, norms=accounting == "full")
+    for name in ("gpu_layers", "host_link"):
+        if layout.get(name) is not None:
+            option = f"--{name.replace('_', '-')}"
+            raise RooflmError("what is shown has no device", option, "`rooflm fit` takes it.")
     ways = _ways(layout)
     if ways:
         from .deployment import show_ranks

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .case import Case, fullest, memory
+from .case import Case, fullest, host_memory, memory
 from .errors import RooflmError
 from .model import total_parameters
 from .precision import told as told_formats
@@ -94,6 +94,7 @@ def _memory_only(case: Case, place: Place) -> dict[str, Any]:
     every = [memory(of, segments, of.ledger(segments)) for of, segments in full]
     kinds = max(every, key=lambda kinds: total(kinds.values()))
     held = total(kinds.values())
+    hosts = max((n for p in passes for n in host_memory(case, p).values()), default=0)
     try:
         limit = case.limit[0]
     except RooflmError:
@@ -103,6 +104,7 @@ def _memory_only(case: Case, place: Place) -> dict[str, Any]:
         "context_tokens": place.context,
         **kinds,
         "memory_bytes": held,
+        **({} if not case.offloads else {"host_bytes": hosts}),
         "capacity_bytes": limit,
         "fits": None if limit is None else held <= limit,
         **dict.fromkeys(("time_s", "floor_s", "bound_s", "tokens_per_s", "bound_tokens_per_s")),

@@ -81,9 +81,15 @@ def file_formats(
         return FileFormats(unknown=printable(what, 160), said=said)
 
 
+MATRICES = "matrices of "
+"""Begins what is said of a file whose tensors tell their types themselves."""
+
+
 def unknown_formats(unknown: str, where: str) -> RooflmError:
     """Make the error of a file whose formats are not known."""
     what = f"the {KEY} of this file ({unknown}) is not known"
+    if unknown.startswith(MATRICES):
+        what = f"the weights of this file have no one format ({unknown})"
     return RooflmError(what, printable(where, 200), "Say --weights FORMAT.")
 
 

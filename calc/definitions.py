@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from .branches import active
-from .case import Case, max_sequences, memory, memory_bytes, reserved
+from .case import Case, held_weights, host_memory, max_sequences, memory, memory_bytes, reserved
 from .formats import FORMATS
 from .inverse import affine
 from .matmul import intensity, ridge
@@ -124,7 +124,7 @@ def model_definitions(case: Case) -> Definitions:
         "streamed": letter("active") - sum(letter(f"{k}_parameters") for k in gathered),
         **{k: letter(f"{k}_parameters") if k in parts else zero for k in (*parts, "head")},
         "parameters": total_,
-        "weights_bytes": weights_bytes(model, precision, norms=not case.lecture),
+        "weights_bytes": held_weights(case),
         **{name: _in_format(case, name) for name in SHOWN},
     }
 
@@ -192,6 +192,7 @@ def _memory(case: Case, segments: Sequence[Segment]) -> Definitions:
     """Define what a pass needs in memory, kind by kind."""
     kinds = memory(case, segments, case.ledger(segments))
     known = {k: v for k, v in kinds.items() if k != "weights_bytes"}
+    known |= host_memory(case, segments)
     known["memory_bytes"] = _sum(k for k, v in kinds.items() if not is_zero(v))
     return known
 
@@ -231,6 +232,9 @@ def _pass(case: Case, segments: Sequence[Segment], prefix: str = "") -> Definiti
     # The pass as one operator: what the time models see that add up nothing.
     work, moved = letter(f"{prefix}flops"), letter(f"{prefix}bytes")
     one = [Operator("all", "all", 1, flops=work, weight_bytes=moved)]
+    if case.offloads:
+        known |= _linked(pass_, prefix, "")
+        one = _apart(one, prefix, "")
     own = sorted({op.compute for op in pass_ if op.compute in rates.others})
     if own:
         # Work at another peak is told apart from the rest of it.
@@ -238,13 +242,16 @@ def _pass(case: Case, segments: Sequence[Segment], prefix: str = "") -> Definiti
             done = flops([op for op in pass_ if op.compute == compute])
             known[f"{prefix}{compute}_flops"] = done
         apart = {c: letter(f"{prefix}{c}_flops") for c in own}
-        one = [replace(one[0], flops=work - sum(apart.values()))]
+        one[0] = replace(one[0], flops=work - sum(apart.values()))
         one += [Operator("all", "all", 1, compute=c, flops=done) for c, done in apart.items()]
     known[f"{prefix}floor_s"] = case.stages * step_time(one, rates, "overlap")
     least = case.least_ledger(segments, pass_)
     if least is not pass_:
         known |= _by_part(least, f"{prefix}least_bytes", compulsory_bytes)
         fewest = [replace(one[0], weight_bytes=letter(f"{prefix}least_bytes")), *one[1:]]
+        if case.offloads:
+            known |= _linked(least, prefix, "least_")
+            fewest = _apart([fewest[0], *one[2:]], prefix, "least_")
         known[f"{prefix}floor_s"] = case.stages * step_time(fewest, rates, "overlap")
     if case.time_model == "operator":
         return known | _by_part(
@@ -253,6 +260,25 @@ def _pass(case: Case, segments: Sequence[Segment], prefix: str = "") -> Definiti
     sent = sending_time(pass_) if case.time_model == "serial" else 0
     whole = case.stages * (step_time(one, rates, case.time_model) + sent)
     return known | {f"{prefix}bound_s": whole}
+
+
+def _linked(pass_: Sequence[Operator], prefix: str, which: str) -> Definitions:
+    """Define the bytes of a pass that go over the host link, each way."""
+    away = [op for op in pass_ if op.hosted]
+    return {
+        f"{prefix}{which}from_host_bytes": total(
+            op.count * (op.weight_bytes + op.read_bytes) for op in away
+        ),
+        f"{prefix}{which}to_host_bytes": total(op.count * op.write_bytes for op in away),
+    }
+
+
+def _apart(one: list[Operator], prefix: str, which: str) -> list[Operator]:
+    """Take what goes over the host link off the bytes of the pass as one operator."""
+    inward, outward = (letter(f"{prefix}{which}{way}_host_bytes") for way in ("from", "to"))
+    first = replace(one[0], weight_bytes=one[0].weight_bytes - inward - outward)
+    link = Operator("link", "all", 1, weight_bytes=inward, write_bytes=outward, hosted=True)
+    return [first, link, *one[1:]]
 
 
 def _by_part(pass_: Sequence[Operator], key: str, of: Callable[[list[Operator]], Q]) -> Definitions:

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .case import Case, fullest, max_context_tokens, max_sequences, memory, memory_bytes, reserved
+from .case import (
+    Case,
+    fullest,
+    host_memory,
+    max_context_tokens,
+    max_sequences,
+    memory,
+    memory_bytes,
+    reserved,
+)
 from .errors import RooflmError
 from .hardware import Machine, capacity
 from .memory import BATCHED_TOKENS, BLOCK_TOKENS, activations_bytes
@@ -75,6 +84,7 @@ def point(case: Case, B: int, S: int) -> dict[str, Any]:
         "context_tokens": S,
         "memory": kinds,
         "memory_bytes": held,
+        **host_memory(case, segments),
         "capacity_bytes": limit,
         "margin_bytes": limit - held,
         "fits": held <= limit,

@@ -335,7 +335,8 @@ def _split_model(model: Model, layout: Layout) -> Model:
 
 def _vocabulary(rows: int, tp: int) -> int:
     """Rows of a table on each rank; nothing is padded where nothing is split."""
-    return rows if tp == 1 else VOCABULARY_ROWS * -(-rows // (VOCABULARY_ROWS * tp))
+    unit = math.lcm(VOCABULARY_ROWS, tp)
+    return rows if tp == 1 else unit * -(-rows // unit) // tp
 
 
 def _stage_counts(model: Model, stages: int) -> list[list[int]]:

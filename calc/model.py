@@ -44,6 +44,8 @@ class Group:
     """Sets of weights that the layers share; each layer has its own if None."""
     own: Q = 0
     """Weights of further matrices of each layer beside shared ones: adapters, projections."""
+    hosted: Q = 0
+    """Layers whose weights, cache and state are in host memory."""
 
     @property
     def stored(self) -> Q:
@@ -348,7 +350,7 @@ def _operators(
     if model.residual is not None:
         yield from model.residual.operators(D, model.layers, segments, precision)
     for group, name in zip(model.groups, group_names(model), strict=True):
-        for op in _layer_operators(model, group, segments, precision):
+        for op in _group_operators(model, group, segments, precision):
             yield replace(op, name=f"{op.name} {name}") if name else op
     if is_zero(head_rows):
         return
@@ -382,6 +384,21 @@ def _head_format(model: Model, precision: Precision) -> Format:
     if model.tied:
         return precision.format_of("embedding", name="token_embd")
     return precision.format_of("head", name="output")
+
+
+def _group_operators(
+    model: Model, group: Group, segments: Sequence[Segment], precision: Precision
+) -> Iterator[Operator]:
+    """List what the layers of a group execute, those in host memory apart."""
+    if is_zero(group.hosted):
+        yield from _layer_operators(model, group, segments, precision)
+        return
+    here = replace(group, count=group.count - group.hosted)
+    if not is_zero(here.count):
+        yield from _layer_operators(model, here, segments, precision)
+    away = replace(group, count=group.hosted)
+    for op in _layer_operators(model, away, segments, precision):
+        yield replace(op, name=f"{op.name} from host", hosted=True)
 
 
 def _layer_operators(

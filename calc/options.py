@@ -183,8 +183,16 @@ LAYOUT: dict[str, Any] = {
         str | None,
         typer.Option(metavar="NAME", help="ring (default), one-shot, two-shot or in-switch."),
     ],
+    "gpu_layers": Annotated[
+        str | None,
+        typer.Option("--gpu-layers", metavar=_WAYS, help="Layers on the device; rest on the host."),
+    ],
+    "host_link": Annotated[
+        str | None,
+        typer.Option("--host-link", metavar="SIZE", help="Bytes a second from the host, one way."),
+    ],
 }
-"""Options that spread a model over devices."""
+"""Options that spread a model over devices, and over a device and its host."""
 
 
 def with_layout(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -190,6 +190,8 @@ class Operator:
     """Activations that exist while it runs, the residual stream included [B]."""
     seconds: Q = 0
     """Time of a message to other devices, which nothing overlaps [s]."""
+    hosted: bool = False
+    """Its weights, cache and state are in host memory: its bytes go over the host link."""
 
     @property
     def compulsory_bytes(self) -> Q:

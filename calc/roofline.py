@@ -10,7 +10,7 @@ from .matmul import intensity, ridge
 from .passes import Operator, prefill
 from .readings import Q, is_zero
 from .sweep import assumptions
-from .timing import Rates, bandwidth_time, compute_time, operator_time
+from .timing import Rates, compute_time, operator_moving_time, operator_time
 
 
 def operator_figures(op: Operator, rates: Rates) -> dict[str, Q]:
@@ -32,7 +32,7 @@ def operator_figures(op: Operator, rates: Rates) -> dict[str, Q]:
 def operator_row(op: Operator, rates: Rates) -> dict[str, Any]:
     """Answer one operator by the keys of the contract."""
     computing = compute_time(op.flops, rates.peak(op.compute))
-    moving = bandwidth_time(op.compulsory_bytes, rates.bytes_per_s)
+    moving = operator_moving_time(op, rates)
     return {
         "name": op.name,
         "part": op.part,

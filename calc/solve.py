@@ -13,6 +13,7 @@ from .case import (
     cached_bytes,
     few_sequences,
     fullest,
+    held_weights,
     max_sequences,
     memory_bytes,
     slowest,
@@ -32,7 +33,7 @@ from .inverse import (
     step_s,
     time_expression,
 )
-from .memory import largest, weights_bytes
+from .memory import largest
 from .model import chunk_lengths, entry_lengths
 from .readings import Q
 from .sweep import assumptions
@@ -430,7 +431,7 @@ def _cache_equals_weights(case: Case, unknown: Unknown, batch: int, context: int
 
     def excess(of: Case, B: Q, S: Q) -> Q:
         cached = cached_bytes(of, B, S)
-        return cached - weights_bytes(of.model, of.precision, norms=not of.lecture)
+        return cached - held_weights(of)
 
     def below(n: int) -> bool:
         return excess(case, n if by_batch else batch, context if by_batch else n) < 0

@@ -240,6 +240,10 @@ def assumptions(
         from .deployment import told as spread_told
 
         said += spread_told(case)
+    if case.offloads:
+        from .offload import told as offload_told
+
+        said += offload_told(case.model, case.host_bytes_per_s)
     latents = [g.mixer for g in case.model.groups if g.mixer.kind.startswith("mla")]
     if latents and not case.lecture:
         said.append(_latent_sentence(latents[0], phase, contexts))

@@ -38,11 +38,12 @@ def count(name: str) -> Expr:
 
 
 BETA, PEAK, CAPACITY, RESERVE = map(letter, ("β", "C", "M", "R"))
+HOST_BETA = letter("β_h")
 B_W, B_KV, B_S, B_R = map(letter, ("b_w", "b_kv", "b_s", "b_r"))
 BATCH, CONTEXT = count("B"), count("S")
 
 UNITS = {
-    "β": "B/s", "C": "FLOP/s", "M": "B", "R": "B", "b_w": "B", "b_kv": "B", "b_s": "B", "b_r": "B",
+    "β": "B/s", "β_h": "B/s", "C": "FLOP/s", "M": "B", "R": "B", "b_w": "B", "b_kv": "B", "b_s": "B", "b_r": "B",
     "S": "tokens", "P": "tokens", "T": "tokens", "T_c": "tokens", "h": "tokens", "G": "tokens",
     "W": "tokens",
 }  # fmt: skip
@@ -90,6 +91,8 @@ def symbolic_case(case: Case) -> Symbolic:
         values |= {letter(f"C_{c}"): rate for c, rate in others.items()}
     if _has_capacity(case):
         values[CAPACITY] = case.limit[0]
+    if case.offloads:
+        values[HOST_BETA] = case.host_bytes_per_s
     if case.reserve_bytes:
         values[RESERVE] = case.reserve_bytes
     precision = replace(
@@ -109,6 +112,7 @@ def symbolic_case(case: Case) -> Symbolic:
         reserve_bytes=RESERVE if case.reserve_bytes else 0,
         capacity_bytes=CAPACITY,
         gpu_share=None,
+        host_bytes_per_s=HOST_BETA if case.offloads else None,
     )
     return Symbolic(letters, values)
 
@@ -185,7 +189,7 @@ def latex(expression: Expr) -> str:
         for s in expression.free_symbols
         if len(s.name) > MOST_LETTERS
     }
-    return sympy.latex(expression, symbol_names=names | {BETA: r"\beta"})
+    return sympy.latex(expression, symbol_names=names | {BETA: r"\beta", HOST_BETA: r"\beta_{h}"})
 
 
 class _Printer(sympy.printing.str.StrPrinter):

@@ -27,6 +27,8 @@ class Rates:
     """Memory bandwidth [B/s]."""
     others: Mapping[str, Q] = field(default_factory=dict[str, Q])
     """Peaks of formats that multiply weights of fewer bits, by format [FLOP/s]."""
+    host_bytes_per_s: Q = None
+    """Bandwidth of the bus to host memory, one direction; None where nothing goes over it [B/s]."""
 
     def peak(self, compute: str) -> Q:
         """Peak that does the products of an operator; the plain one where a chip has no other."""
@@ -88,17 +90,45 @@ def step_time(ledger: Sequence[Operator], rates: Rates, model: TimeModel = "oper
     """
     match model:
         case "bandwidth":
-            return bandwidth_time(compulsory_bytes(ledger), rates.bytes_per_s)
+            return moving_time(ledger, rates)
         case "overlap":
-            return maximum(
-                bandwidth_time(compulsory_bytes(ledger), rates.bytes_per_s),
-                computing_time(ledger, rates),
-            )
+            return maximum(moving_time(ledger, rates), computing_time(ledger, rates))
         case "operator":
             return total(op.count * operator_time(op, rates) for op in ledger)
         case "serial":
-            moving = bandwidth_time(compulsory_bytes(ledger), rates.bytes_per_s)
+            moving = moving_time(ledger, rates, overlapped=False)
             return total((moving, computing_time(ledger, rates), sending_time(ledger)))
+
+
+def moving_time(ledger: Sequence[Operator], rates: Rates, overlapped: bool = True) -> Q:
+    """Time of the compulsory bytes of a pass [s].
+
+    What lies in host memory goes over the host link, at the same time as memory traffic and both
+    ways at once; overlapped=False adds all up.
+    """
+    away = [op for op in ledger if op.hosted]
+    if not away:
+        return bandwidth_time(compulsory_bytes(ledger), rates.bytes_per_s)
+    here = compulsory_bytes([op for op in ledger if not op.hosted])
+    memory = bandwidth_time(here, rates.bytes_per_s)
+    if not overlapped:
+        return memory + bandwidth_time(compulsory_bytes(away), rates.host_bytes_per_s)
+    inward = total(op.count * (op.weight_bytes + op.read_bytes) for op in away)
+    outward = total(op.count * op.write_bytes for op in away)
+    return maximum(memory, bandwidth_time(_busier(inward, outward), rates.host_bytes_per_s))
+
+
+def operator_moving_time(op: Operator, rates: Rates) -> Q:
+    """Time of the compulsory bytes of one run of an operator [s]."""
+    if not op.hosted:
+        return bandwidth_time(op.compulsory_bytes, rates.bytes_per_s)
+    moved = _busier(op.weight_bytes + op.read_bytes, op.write_bytes)
+    return bandwidth_time(moved, rates.host_bytes_per_s)
+
+
+def _busier(inward: Q, outward: Q) -> Q:
+    """Bytes of the busier direction of a link; no max in a formula with one direction [B]."""
+    return inward if is_zero(outward) else outward if is_zero(inward) else maximum(inward, outward)
 
 
 def sending_time(ledger: Sequence[Operator]) -> Q:
@@ -119,8 +149,7 @@ def operator_time(op: Operator, rates: Rates) -> Q:
     if not is_zero(op.seconds):
         return op.seconds
     return maximum(
-        bandwidth_time(op.compulsory_bytes, rates.bytes_per_s),
-        compute_time(op.flops, rates.peak(op.compute)),
+        operator_moving_time(op, rates), compute_time(op.flops, rates.peak(op.compute))
     )
 
 
@@ -130,7 +159,7 @@ def shares(ledger: Sequence[Operator], rates: Rates, model: TimeModel = "operato
     operator: the times of the operators that each limits. overlap and serial: both totals.
     bandwidth: traffic alone.
     """
-    memory = bandwidth_time(compulsory_bytes(ledger), rates.bytes_per_s)
+    memory = moving_time(ledger, rates, overlapped=model != "serial")
     if model == "bandwidth":
         return 0 * memory, memory
     if model != "operator":
@@ -141,5 +170,5 @@ def shares(ledger: Sequence[Operator], rates: Rates, model: TimeModel = "operato
 
 def _computing_time(op: Operator, rates: Rates) -> Q:
     compute = op.count * compute_time(op.flops, rates.peak(op.compute))
-    memory = op.count * bandwidth_time(op.compulsory_bytes, rates.bytes_per_s)
+    memory = op.count * operator_moving_time(op, rates)
     return (compute > memory) * compute

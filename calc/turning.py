@@ -13,10 +13,11 @@ from .symbols import BATCH, CONTEXT, PEAK, Expr, Values, number, symbolic_case, 
 from .timing import (
     Rates,
     bandwidth_time,
-    compulsory_bytes,
     compute_time,
     computing_time,
     flops,
+    moving_time,
+    operator_moving_time,
     shares,
 )
 
@@ -140,19 +141,22 @@ def excess(case: Case, B: int, S: int) -> tuple[Branch, Values]:
     pass_ = letters.ledger(letters.step(BATCH, CONTEXT))
     values = symbolic.values | {BATCH: B, CONTEXT: S}
     if case.lecture or case.time_model != "operator":
-        moved = compulsory_bytes(pass_)
+        moving = moving_time(pass_, letters.rates, overlapped=case.time_model != "serial")
         if case.lecture:
             moved = memory_bytes(letters, BATCH, CONTEXT)
+            moving = bandwidth_time(moved, letters.rates.bytes_per_s)
             values[PEAK] = bound_flops(case.machine, case.precision.activations.compute)
         total = computing_time(pass_, letters.rates)
-        total -= bandwidth_time(moved, letters.rates.bytes_per_s)
+        total -= moving
+        if case.offloads:
+            return active(total, values), values
         return Branch(total, ()), values
     rates: Rates = letters.rates
     formula: Expr = sympy.Integer(0)
     conditions: list[Expr] = []
     for op in pass_:
         compute = op.count * compute_time(op.flops, rates.peak(op.compute))
-        memory = op.count * bandwidth_time(op.compulsory_bytes, rates.bytes_per_s)
+        memory = op.count * operator_moving_time(op, rates)
         computes = number(compute, values) > number(memory, values)
         formula += compute if computes else -memory
         conditions.append(compute - memory if computes else memory - compute)

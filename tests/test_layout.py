@@ -369,12 +369,15 @@ def test_impossible_layouts_are_refused_without_a_model() -> None:
 
 
 def test_the_vocabulary_is_padded_and_told() -> None:
-    """Tables are split into rows of a multiple of 64, and what that adds is said."""
+    """Tables are padded to a multiple of 64 rows, and what that adds is said.
+
+    As github.com/vllm-project/vllm does, vocab_parallel_embedding.py (DEFAULT_VOCAB_PADDING_SIZE).
+    """
     model, layout = find_model("gpt2"), Layout(tp=4)
     (rank,) = shard(model, layout)
 
-    assert rank.model.V == 64 * 197
-    assert "the vocabulary is padded from 50,257 to 50,432 rows" in remarks(model, layout)
+    assert rank.model.V == 64 * 786 / 4
+    assert "the vocabulary is padded from 50,257 to 50,304 rows" in remarks(model, layout)
     assert "8 key/value heads are stored as 16 on 16 ranks" in remarks(
         find_model("llama-3-70b"), Layout(tp=16)
     )
@@ -396,7 +399,7 @@ def test_tensor_parallelism_adds_up_twice_a_layer() -> None:
         "embedding": (1, "all-reduce", row, 8),
         "after mixer": (80, "all-reduce", row, 8),
         "after MLP": (80, "all-reduce", row, 8),
-        "logits": (1, "all-gather", 16 * 128512 * 2, 8),
+        "logits": (1, "all-gather", 16 * 128256 * 2, 8),
     }
 
 
