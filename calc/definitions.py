@@ -109,7 +109,7 @@ def definitions(question: Question, symbolic: Symbolic) -> Definitions:
 
 def model_definitions(case: Case) -> Definitions:
     """Define parameters by part, weights and cache of a token."""
-    model, precision = case.model, case.precision
+    model = case.model
     parts = {k: v for k, v in parameters(model).items() if not is_zero(v)}
     counted = [k for k in parts if not (case.lecture and k in ("norms", "qk_norm"))]
     gathered = [k for k in counted if k in gathered_parts(model)]

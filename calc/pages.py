@@ -108,15 +108,17 @@ def show_page(answer: Answer, provenance: bool = False) -> Page:
 def fit_page(answer: Answer) -> Page:
     """Lay out what fills the memory."""
     state = ["state [GB]"] if "state_bytes" in answer["rows"][0]["memory"] else []
+    host = ["host [GB]"] if "host_bytes" in answer["rows"][0] else []
     heads = ["batch", "context", "weights [GB]", "cache [GB]", *state, "activations [GB]",
              "reserve [GB]",
-             "memory [GB]", "margin [GB]", "fits", "sequences that fit"]  # fmt: skip
+             "memory [GB]", *host, "margin [GB]", "fits", "sequences that fit"]  # fmt: skip
     rows = [
         (f"{r['batch']:,}", f"{r['context_tokens']:,}", show_gb(r["memory"]["weights_bytes"]),
          show_gb(r["memory"]["kv_cache_bytes"]),
          *([show_gb(r["memory"]["state_bytes"])] if state else []),
          _gb(r["memory"].get("activations_bytes")),
          _gb(r["memory"].get("reserve_bytes")), show_gb(r["memory_bytes"]),
+         *([show_gb(r["host_bytes"])] if host else []),
          show_gb(r["margin_bytes"]), _yes(r["fits"]), f"{r['max_sequences']:,}")
         for r in answer["rows"]
     ]  # fmt: skip
@@ -128,13 +130,14 @@ def sweep_page(answer: Answer) -> Page:
     """Lay out a sweep of decode steps, prefills or requests."""
     rows = answer["rows"]
     state = ["state [GB]"] if "state_bytes" in rows[0] else []
+    host = ["host [GB]"] if "host_bytes" in rows[0] else []
     beside = ["speed-up", "even batch"] if "speedup" in rows[0] else []
-    heads = ["batch", "context", "weights [GB]", "cache [GB]", *state, "memory [GB]", "fits",
+    heads = ["batch", "context", "weights [GB]", "cache [GB]", *state, "memory [GB]", *host, "fits",
              *_time_heads(answer["phase"]), "tokens/s", *beside, "FLOP/B", "regime"]  # fmt: skip
     cells = [
         (_number(r["batch"]), _number(r["context_tokens"]), show_gb(r["weights_bytes"]),
          show_gb(r["kv_cache_bytes"]), *([show_gb(r["state_bytes"])] if state else []),
-         show_gb(r["memory_bytes"]), _yes(r["fits"]),
+         show_gb(r["memory_bytes"]), *([show_gb(r["host_bytes"])] if host else []), _yes(r["fits"]),
          *_times(r, answer["phase"]), _cell(r["tokens_per_s"], 1),
          *([_cell(r["speedup"], 1), _even(r["even_batch"])] if beside else []),
          _cell(r["intensity_flops_per_byte"], 1), r["regime"])

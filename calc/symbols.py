@@ -43,9 +43,9 @@ B_W, B_KV, B_S, B_R = map(letter, ("b_w", "b_kv", "b_s", "b_r"))
 BATCH, CONTEXT = count("B"), count("S")
 
 UNITS = {
-    "β": "B/s", "β_h": "B/s", "C": "FLOP/s", "M": "B", "R": "B", "b_w": "B", "b_kv": "B", "b_s": "B", "b_r": "B",
+    "β": "B/s", "C": "FLOP/s", "M": "B", "R": "B", "b_w": "B", "b_kv": "B", "b_s": "B", "b_r": "B",
     "S": "tokens", "P": "tokens", "T": "tokens", "T_c": "tokens", "h": "tokens", "G": "tokens",
-    "W": "tokens",
+    "W": "tokens", "β_h": "B/s",
 }  # fmt: skip
 """Units of the letters that have one; dimensions are pure numbers."""
 

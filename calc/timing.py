@@ -148,9 +148,7 @@ def operator_time(op: Operator, rates: Rates) -> Q:
     """Bound of one run of an operator: the larger of its two times [s]."""
     if not is_zero(op.seconds):
         return op.seconds
-    return maximum(
-        operator_moving_time(op, rates), compute_time(op.flops, rates.peak(op.compute))
-    )
+    return maximum(operator_moving_time(op, rates), compute_time(op.flops, rates.peak(op.compute)))
 
 
 def shares(ledger: Sequence[Operator], rates: Rates, model: TimeModel = "operator") -> tuple[Q, Q]:

@@ -1,4 +1,4 @@
-"""Layers in host memory: what stays on the device, what goes over the bus, and how long it takes."""
+"""Layers in host memory: what stays on the device, what goes over the bus, how long it takes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,10 @@ def test_half_of_llama_over_pcie(rooflm: Terminal) -> None:
 
 @pytest.mark.parametrize("words", MODELS)
 def test_more_layers_on_the_device(rooflm: Terminal, words: str) -> None:
-    """Memory grows and time falls; device and host hold the whole; the floor is below the bound."""
+    """Memory grows and time falls; device and host hold the whole; the floor is below the bound.
+
+    The floor need not fall: it takes memory and the link to work at the same time.
+    """
     name = words.split()[0]
     layers = find_model(name).layers
     whole = row(rooflm, words)
@@ -81,12 +84,12 @@ def test_more_layers_on_the_device(rooflm: Terminal, words: str) -> None:
     for less, more in pairwise(rows):
         assert less["memory_bytes"] < more["memory_bytes"]
         assert less["bound_s"] > more["bound_s"]
-        assert less["floor_s"] >= more["floor_s"]
     kinds = ("weights_bytes", "kv_cache_bytes", "state_bytes")
     for swept in rows:
         held = sum(swept.get(kind, 0) for kind in kinds) + swept.get("host_bytes", 0)
         assert held == pytest.approx(sum(whole.get(kind, 0) for kind in kinds), rel=1e-15)
-        assert swept["floor_s"] <= swept["bound_s"]
+        # With all layers on the device both are the same sum but for its rounding.
+        assert swept["floor_s"] <= swept["bound_s"] * (1 + 1e-12)
         for same in ("bytes", "flops", "activations_bytes", "touched_parameters"):
             assert swept[same] == pytest.approx(whole[same], rel=1e-15)
 
