@@ -224,6 +224,7 @@ class Attention(Weighted):
         "N": "N", "K": "K", "H": "H", "H_v": "H_v", "window": "W", "chunk": "W",
         "sink_tokens": "s", "extra": "x",
     }  # fmt: skip
+    DIVIDES: ClassVar = (("K", "N"),)
 
     @property
     def kind(self) -> str:

@@ -122,12 +122,38 @@ def sent_operators(
 ) -> Iterator[Operator]:
     """List what a rank sends in a pass of the whole deployment as operators of its pass."""
     for sent in _communication(rank, segments, precision, links.near):
-        # Ranks beyond a node, and stages on other nodes, are joined by the network.
-        crosses = sent.ranks > links.node_devices or (
-            sent.kind == "point-to-point" and rank.layout.devices > links.node_devices
-        )
-        through = replace(sent, link=links.between if crosses else links.near)
-        yield Operator(sent.name, "communication", sent.count, seconds=through.seconds)
+        far = _far_share(sent, rank.layout, links.node_devices)
+        seconds = 0 if far == 1 else (1 - far) * sent.seconds
+        if far > 0:
+            seconds += far * replace(sent, link=links.between).seconds
+        yield Operator(sent.name, "communication", sent.count, seconds=seconds)
+
+
+def _far_share(sent: Communication, layout: Layout, node: int) -> float:
+    """Tell which share of the runs of a collective goes between nodes.
+
+    Ranks of tp are neighbours, then groups of dp, stages and replicas: a block of neighbours stays
+    in a node that holds whole blocks. Of the hops between stages some cross, counted for each.
+    """
+    if layout.devices <= node:
+        return 0
+    if sent.kind == "point-to-point":
+        hops = range(1, layout.pp)
+        starts = range(0, layout.devices, layout.pp * layout.stage_ranks)
+        crossing = [
+            (start + hop * layout.stage_ranks) // node
+            != (start + (hop - 1) * layout.stage_ranks) // node
+            for start in starts
+            for hop in hops
+        ]
+        return sum(crossing) / len(crossing)
+    of_groups = sent.kind == "all-to-all" or sent.name.partition(" of all")[0] in OF_GROUPS
+    block = layout.stage_ranks if of_groups else layout.tp
+    return 0 if block <= node and node % block == 0 else 1
+
+
+OF_GROUPS = ("tokens", "results")
+"""Collectives over the dp groups of a stage begin with these words."""
 
 
 def _communication(

@@ -385,6 +385,9 @@ def _matched(entry: str, layers: Sequence[Collection[str]]) -> Iterator[tuple[in
         places: Sequence[int] = range(len(layers))
     else:
         places = [int(number[1])] if int(number[1]) < len(layers) else []
+    if pattern and (re.search(r"\)[*+{]", entry) or sum(map(entry.count, "*+{")) > 3):
+        # Such a pattern may take forever.
+        raise _UnknownError(f"module {entry[:60]}")
     try:
         compiled = re.compile(entry[3:]) if pattern else None
     except (re.error, OverflowError, RecursionError):

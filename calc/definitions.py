@@ -249,6 +249,20 @@ def _pass(case: Case, segments: Sequence[Segment], prefix: str = "") -> Definiti
     if least is not pass_:
         known |= _by_part(least, f"{prefix}least_bytes", compulsory_bytes)
         fewest = [replace(one[0], weight_bytes=letter(f"{prefix}least_bytes")), *one[1:]]
+        if flops(least) != flops(pass_):
+            # Where experts may be empty, or on other ranks, so may those that all tokens choose.
+            known |= _by_part(least, f"{prefix}least_flops", flops)
+            done = letter(f"{prefix}least_flops")
+            more = [c for c in own if any(op.compute == c for op in least)]
+            for compute in more:
+                name = f"{prefix}least_{compute}_flops"
+                known[name] = flops([op for op in least if op.compute == compute])
+            apart = {c: letter(f"{prefix}least_{c}_flops") for c in more}
+            fewest = [
+                replace(fewest[0], flops=done - sum(apart.values())),
+                *one[1 : len(one) - len(own)],
+                *(Operator("all", "all", 1, compute=c, flops=f) for c, f in apart.items()),
+            ]
         if case.offloads:
             known |= _linked(least, prefix, "least_")
             fewest = _apart([fewest[0], *one[2:]], prefix, "least_")

@@ -153,7 +153,7 @@ class Experts(Weighted):
         """Probabilities of a skewed routing, empty experts among them; None where it is even."""
         if routing.shares:
             if not is_zero(self.zero):
-                what = "which of the experts are empty is not told by their probabilities"
+                what = "which experts are empty, or on other ranks, is not told by probabilities"
                 raise RooflmError(what, "--routing", "Write even or zipf:1.0.")
             if len(routing.shares) != self.E or abs(sum(routing.shares) - self.k) > 1e-6 * self.k:
                 what = f"{len(routing.shares)} probabilities that add up to {sum(routing.shares):g}"

@@ -51,6 +51,9 @@ def compute_bound_batch(case: Case, context: int) -> Answer:
     value = 1 + largest(lambda B: not is_compute_bound(case, B, context), MOST)
     branch, values = excess(case, value, context)
     split = affine(branch.formula, BATCH)
+    if split is not None and not number(split[1], values):
+        # No sequence adds to either side: only a jump turns it.
+        split = None
     low, _ = valid_range(branch, BATCH, values)
     reason = "smallest batch at which compute holds more than half of the step"
     formula = "B = floor(fixed_s/gained_s_per_sequence) + 1"

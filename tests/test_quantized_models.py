@@ -223,6 +223,14 @@ def test_parts_that_a_file_leaves_in_16_bits_stay_there(
     assert precision_of(None, model=model).format_of("embedding").name == "bf16"
 
 
+@pytest.mark.parametrize("pattern", ["re:(.*)*x", "re:(.|.)*z$", "re:.*.*.*.*z", "re:([a-z]+)+!"])
+def test_patterns_that_may_take_forever_are_not_run(pattern: str) -> None:
+    """The format is asked for instead."""
+    assert (
+        "module re:" in read(LLAMA, BLOCK | {"modules_to_not_convert": [pattern]}).weights_unknown
+    )
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-1, 200) | st.text(max_size=8)
     | st.sampled_from(["Linear", "re:.*", "model.layers.0", "self_attn", "fp4", "e4m3", "group"]),
