@@ -16,6 +16,7 @@ from .matmul import matmul_flops
 from .passes import Operator, Precision, Segment
 from .readings import Q, ceil, floor, formula, half, is_zero, minimum, total
 from .state import NOTHING
+from .weights import Tensor, Weighted, read_bytes, vector
 
 
 @formula
@@ -188,7 +189,7 @@ Gate = Literal["none", "width", "head"]
 
 
 @dataclass(frozen=True)
-class Attention:
+class Attention(Weighted):
     """A mixer: softmax attention of one layer, over all of the context or a part of it."""
 
     N: Q
@@ -223,6 +224,7 @@ class Attention:
         "N": "N", "K": "K", "H": "H", "H_v": "H_v", "window": "W", "chunk": "W",
         "sink_tokens": "s", "extra": "x",
     }  # fmt: skip
+    DIVIDES: ClassVar = (("K", "N"),)
 
     @property
     def kind(self) -> str:
@@ -279,22 +281,24 @@ class Attention:
             case "width":
                 return self.N * self.value_width
 
-    def qkv_parameters(self, D: Q) -> Q:
-        """Weights and biases of the projections into the layer [parameters]."""
-        width = self.N * self.H + self.key_value_width
-        weights = self.inputs * D * (width + self.gate_width)
-        return weights + (width if self.qkv_bias else 0)
-
-    def out_parameters(self, D: Q) -> Q:
-        """Weights and biases of the output projection [parameters]."""
-        return self.N * self.value_width * D + (D if self.out_bias else 0)
-
-    def parameters(self, D: Q) -> dict[str, Q]:
-        """Count the parameters of one layer by part."""
-        return {
-            "attention": self.qkv_parameters(D) + self.out_parameters(D) + self.extra,
-            "qk_norm": self.qk_norm_parameters,
-        }
+    def tensors(self, D: Q) -> Iterator[Tensor]:
+        """List the weights of one layer."""
+        wide, heads = self.inputs * D, self.N * self.H
+        widths = [("attn_q", heads)]
+        if not self.shares:
+            widths += [("attn_k", self.K * self.H)]
+            widths += [] if self.value_is_key else [("attn_v", self.K * self.value_width)]
+        for name, columns in widths:
+            yield Tensor("qkv", "attention", wide, columns, name=name)
+        if self.qkv_bias:
+            yield from (vector("qkv", "attention", columns) for _, columns in widths)
+        if self.gate != "none":
+            yield Tensor("qkv", "attention", wide, self.gate_width)
+        yield vector("qkv", "qk_norm", self.qk_norm_parameters)
+        yield vector("qkv", "attention", self.extra)
+        yield Tensor("out", "attention", self.N * self.value_width, D, name="attn_output")
+        if self.out_bias:
+            yield vector("out", "attention", D)
 
     @property
     def key_value_elements(self) -> Q:
@@ -302,6 +306,20 @@ class Attention:
         if self.H_v is None:
             return kv_cache_elements(self.K, self.H)
         return self.K * (self.H + self.H_v)
+
+    def key_value_bytes(self, precision: Precision) -> Q:
+        """Bytes of the keys and values of one token, scales included [B]."""
+        key = precision.cache.vector_bytes(self.H, "key")
+        value = precision.cache.vector_bytes(self.value_width, "value")
+        return 2 * self.K * key if self.H_v is None and key == value else self.K * (key + value)
+
+    def token_bytes(self, precision: Precision) -> Q:
+        """Bytes that a token of a short context adds to the cache [B]."""
+        return 0 if self.shares else self.key_value_bytes(precision)
+
+    def cache_bytes(self, S: Q, precision: Precision) -> Q:
+        """Bytes that one layer keeps for a sequence of S tokens beside its state [B]."""
+        return self.token_bytes(precision) * self.kept_tokens(S)
 
     @property
     def token_elements(self) -> Q:
@@ -389,30 +407,31 @@ class Attention:
     ) -> Iterator[Operator]:
         """List what `count` such layers execute in a pass."""
         N, H, H_v = self.N, self.H, self.value_width
-        b_w, b_kv, b_x = precision.weights.bytes, precision.cache.bytes, precision.activations.bytes
+        b_x, token = precision.activations.bytes, self.key_value_bytes(precision)
+        held, compute = list(self.tensors(D)), precision.compute_of("attention")
         rows = total(s.rows for s in segments)
         kept_rows = total(s.rows for s in segments if s.keeps)
         width, wide = N * H + self.key_value_width + self.gate_width, self.inputs * D
-        written = b_kv * (0 if self.shares else self.key_value_elements) * kept_rows
-        qkv = self.qkv_parameters(D) + self.qk_norm_parameters + self.extra
+        written = 0 if self.shares else token * kept_rows
         yield Operator(
             name="qkv",
             part="attention projections",
             count=count,
             flops=matmul_flops(rows, wide, width),
-            weight_bytes=b_w * qkv,
+            compute=compute,
+            weight_bytes=read_bytes(held, "qkv", precision),
             write_bytes=written,
             activation_bytes=b_x * (wide + N * H + self.gate_width) * rows,
             live_bytes=b_x * (D + wide + width) * rows,
         )
         pairs = total(s.sequences * self.segment_pairs(s) for s in segments)
-        read = self.key_value_elements
         yield Operator(
             name="attention",
             part="attention",
             count=count,
+            compute=precision.attention_compute,
             flops=attention_flops(pairs, N, H) if self.H_v is None else 2 * N * (H + H_v) * pairs,
-            read_bytes=total(s.sequences * (b_kv * read * self.cache_tokens(s)) for s in segments),
+            read_bytes=total(s.sequences * (token * self.cache_tokens(s)) for s in segments),
             activation_bytes=b_x * (N * H + N * H_v) * rows,
             live_bytes=b_x * (D + width + N * H_v) * rows,
         )
@@ -421,14 +440,15 @@ class Attention:
             part="attention projections",
             count=count,
             flops=matmul_flops(rows, N * H_v, D),
-            weight_bytes=b_w * self.out_parameters(D),
+            compute=compute,
+            weight_bytes=read_bytes(held, "out", precision),
             activation_bytes=b_x * (N * H_v + D) * rows,
             live_bytes=b_x * (2 * D + N * H_v) * rows,
         )
 
 
 @dataclass(frozen=True)
-class NoMixer:
+class NoMixer(Weighted):
     """A layer whose attention was taken out."""
 
     LETTERS: ClassVar[dict[str, str]] = {}
@@ -437,11 +457,19 @@ class NoMixer:
     token_elements = growing_elements = reference_token_elements = 0
     state = reference_state = NOTHING
 
-    def parameters(self, D: Q) -> dict[str, Q]:
-        """Count no parameters."""
-        return {}
+    def tensors(self, D: Q) -> Iterator[Tensor]:
+        """List no weights."""
+        return iter(())
 
     def cache_elements(self, S: Q) -> Q:
+        """Keep nothing."""
+        return 0
+
+    def token_bytes(self, precision: Precision) -> Q:
+        """Keep nothing."""
+        return 0
+
+    def cache_bytes(self, S: Q, precision: Precision) -> Q:
         """Keep nothing."""
         return 0
 

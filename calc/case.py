@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from .errors import RooflmError
 from .hardware import Machine, capacity, rates
-from .memory import activations_bytes, largest, weights_bytes
-from .model import Model, cache_elements, has_experts, ledger, sequence_state_bytes
+from .memory import activations_bytes, largest, reserved_cache_bytes, weights_bytes
+from .model import Model, cache_bytes, has_experts, ledger, sequence_state_bytes
+from .offload import hosted_bytes, hosted_weights_bytes, resident
 from .passes import BF16, Operator, Precision, Routing, Segment, decode, denoise
-from .readings import Q, is_array, is_zero, total
+from .readings import Q, is_array, is_zero, maximum, total
 from .timing import (
     Rates,
     TimeModel,
@@ -22,6 +23,10 @@ from .timing import (
     step_time,
     throughput,
 )
+
+if TYPE_CHECKING:
+    from .communication import Links
+    from .layout import Layout, Rank
 
 Accounting = Literal["full", "lecture"]
 
@@ -39,10 +44,29 @@ class Case:
     """Memory kept free for what is not modelled [B]."""
     capacity_bytes: Q | None = None
     """Capacity in place of the machine's own [B]."""
+    gpu_share: float | None = None
+    """Share of the capacity that a GPU may use; all of it where nothing was said."""
+    host_bytes_per_s: Q = None
+    """Bus to host memory, one direction; None where no layers are there [B/s]."""
     step_tokens: Q = 1
     """Tokens that a step of a diffusion model yields for each sequence [tokens]."""
 
+    ranks: tuple[Rank, ...] = ()
+    """Different ranks of a layout over several devices; none on one device."""
+    rank: Rank | None = None
+    """The rank that this case is of; its model is what that rank holds."""
+    links: Links | None = None
+    """What joins the devices."""
+    peers: tuple[Rank, ...] = ()
+    """All different ranks, beside the one that this case is of."""
+
     def __post_init__(self) -> None:
+        if self.lecture and self.offloads:
+            what = "the lecture's accounting keeps all layers on the device"
+            raise RooflmError(what, "--gpu-layers", "Leave out one of the two options.")
+        if self.lecture and (self.ranks or self.rank is not None):
+            what = "the lecture's accounting has one device"
+            raise RooflmError(what, "--accounting", "Leave out one of the options.")
         if self.lecture and self.time_model != "bandwidth":
             what = f"the lecture's accounting has no time model '{self.time_model}'"
             raise RooflmError(what, "--time-model", "Leave out one of the two options.")
@@ -59,26 +83,69 @@ class Case:
         return self.accounting == "lecture"
 
     @property
+    def offloads(self) -> bool:
+        """Tell whether layers are in host memory."""
+        return self.host_bytes_per_s is not None
+
+    @property
     def limit(self) -> tuple[Q, str]:
         """Capacity that decides and which figure it is."""
         if self.capacity_bytes is not None:
-            return self.capacity_bytes, "given"
-        return capacity(self.machine, nominal=self.lecture)
+            whole, basis = self.capacity_bytes, "given"
+        else:
+            whole, basis = capacity(self.machine, nominal=self.lecture)
+        return (whole if self.gpu_share is None else int(whole * self.gpu_share)), basis
 
     @property
     def rates(self) -> Rates:
         """Rates of the machine for the formats of the case."""
-        return rates(
-            self.machine, self.precision.weights.compute, needed=self.time_model != "bandwidth"
+        formats = self.precision
+        own = rates(
+            self.machine,
+            formats.activations.compute,
+            needed=self.time_model != "bandwidth",
+            others=formats.computes,
         )
+        return replace(own, host_bytes_per_s=self.host_bytes_per_s) if self.offloads else own
+
+    @property
+    def members(self) -> tuple[Case, ...]:
+        """Cases of the different ranks; this one alone on one device."""
+        if not self.ranks:
+            return (self,)
+        return tuple(
+            replace(self, model=r.model, rank=r, ranks=(), peers=self.ranks) for r in self.ranks
+        )
+
+    @property
+    def layout(self) -> Layout | None:
+        """How the model is spread; None on one device."""
+        if self.rank is not None:
+            return self.rank.layout
+        return self.ranks[0].layout if self.ranks else None
+
+    @property
+    def stages(self) -> int:
+        """Stages that a token goes through, one after the other [1]."""
+        return 1 if self.layout is None else self.layout.pp
 
     def step(self, B: Q, S: Q) -> list[Segment]:
         """Describe the step that yields tokens: a decode step, or a denoising pass."""
         return denoise(B, S) if self.model.denoises else decode(B, S)
 
     def ledger(self, segments: Sequence[Segment]) -> list[Operator]:
-        """List the operators of a pass."""
-        return ledger(self.model, segments, self.precision)
+        """List the operators of a pass, of a rank those that it executes and what it sends."""
+        return self._ledger(segments, self.precision)
+
+    def _ledger(self, segments: Sequence[Segment], precision: Precision) -> list[Operator]:
+        if self.rank is None or self.links is None:
+            return ledger(self.model, segments, precision)
+        from .communication import sent_operators
+        from .layout import rank_ledger
+
+        rank = replace(self.rank, model=self.model)
+        sent = sent_operators(rank, segments, precision, self.links)
+        return [*rank_ledger(rank, segments, precision), *sent]
 
     def least_ledger(
         self, segments: Sequence[Segment], pass_: Sequence[Operator]
@@ -87,7 +154,7 @@ class Case:
         if not has_experts(self.model):
             return pass_
         least = replace(self.precision, routing=Routing(fewest=True))
-        return ledger(self.model, segments, least)
+        return self._ledger(segments, least)
 
 
 def memory(case: Case, segments: Sequence[Segment], pass_: Sequence[Operator]) -> dict[str, Q]:
@@ -95,24 +162,64 @@ def memory(case: Case, segments: Sequence[Segment], pass_: Sequence[Operator]) -
 
     segments: the pass, whose sequences are all that are held; pass_: its operators.
     """
-    b = case.precision.cache.bytes
     kinds = {
-        "weights_bytes": weights_bytes(case.model, case.precision, norms=not case.lecture),
+        "weights_bytes": held_weights(case),
         "kv_cache_bytes": total(
-            s.sequences * (b * cache_elements(case.model, s.kept)) for s in segments
+            held(case, s.sequences) * _cache_part(case, s.kept) for s in segments
         ),
     }
-    state = sequence_state_bytes(case.model, case.precision)
+    state = sequence_state_bytes(resident(case.model), case.precision)
     if not is_zero(state):
-        kinds["state_bytes"] = total(s.sequences * state for s in segments)
+        kinds["state_bytes"] = total(held(case, s.sequences) * state for s in segments)
     if not case.lecture:
         kinds["activations_bytes"] = activations_bytes(pass_)
         kinds["reserve_bytes"] = case.reserve_bytes
     return kinds
 
 
+def _cache_part(case: Case, S: Q) -> Q:
+    """Bytes of the cache of one sequence that the device of a case holds [B]."""
+    whole = cache_bytes(resident(case.model), S, case.precision)
+    return whole if case.layout is None or case.layout.cp == 1 else whole / case.layout.cp
+
+
+def held_weights(case: Case) -> Q:
+    """Bytes of the weights that the device of a case holds [B]."""
+    whole = weights_bytes(case.model, case.precision, norms=not case.lecture)
+    return whole - hosted_weights_bytes(case.model, case.precision) if case.offloads else whole
+
+
+def host_memory(case: Case, segments: Sequence[Segment]) -> dict[str, Q]:
+    """What the layers in host memory hold there; nothing where all are on the device [B]."""
+    if not case.offloads:
+        return {}
+    return {"host_bytes": hosted_bytes(case.model, segments, case.precision)}
+
+
+def held(case: Case, sequences: Q) -> Q:
+    """Sequences of a deployment that the device of a case holds."""
+    return sequences if case.layout is None else case.layout.resident(sequences)
+
+
+def reserved(case: Case, B: Q, S: Q) -> dict[str, Q]:
+    """Bytes that a paged engine sets aside for the sequences that the device of a case holds."""
+    ways = reserved_cache_bytes(resident(case.model), case.precision, held(case, B), S)
+    cp = 1 if case.layout is None else case.layout.cp
+    return ways if cp == 1 else {way: whole / cp for way, whole in ways.items()}
+
+
+def cached_bytes(case: Case, B: Q, S: Q) -> Q:
+    """Bytes of the cache of B sequences of S tokens that the device of a case holds [B]."""
+    return held(case, B) * _cache_part(case, S)
+
+
 def memory_bytes(case: Case, B: Q, S: Q) -> Q:
-    """Bytes that a decode step of B sequences at context S needs, all kinds together [B]."""
+    """Bytes that a decode step of B sequences at context S needs, all kinds together [B].
+
+    On several devices those of the fullest one.
+    """
+    if case.ranks:
+        return max(memory_bytes(member, B, S) for member in case.members)
     segments = case.step(B, S)
     # The lecture counts no activations, so it needs no ledger.
     pass_ = () if case.lecture else case.ledger(segments)
@@ -140,19 +247,31 @@ def figures(
     """
     kinds = memory(case, segments, pass_)
     machine = case.rates
-    held = total(kinds.values())
-    moved = held if case.lecture else compulsory_bytes(pass_)
+    whole = total(kinds.values())
+    moved = whole if case.lecture else compulsory_bytes(pass_)
     work = flops(pass_)
-    result: dict[str, Q] = {**kinds, "memory_bytes": held}
+    result: dict[str, Q] = {**kinds, "memory_bytes": whole, **host_memory(case, segments)}
     if case.lecture:
         time = bandwidth_time(moved, machine.bytes_per_s)
         result["time_s"] = time
     else:
-        time = step_time(pass_, machine, case.time_model)
+        time = through_stages(
+            case,
+            segments,
+            step_time(pass_, machine, case.time_model),
+            lambda m: step_time(m.ledger(segments), m.rates, m.time_model),
+        )
         known = machine.flops_per_s is not None
         result |= {
             "time_s": time,
-            "floor_s": step_time(case.least_ledger(segments, pass_), machine, "overlap")
+            "floor_s": through_stages(
+                case,
+                segments,
+                step_time(case.least_ledger(segments, pass_), machine, "overlap"),
+                lambda m: step_time(
+                    m.least_ledger(segments, m.ledger(segments)), m.rates, "overlap"
+                ),
+            )
             if known
             else None,
             "bound_s": time,
@@ -166,6 +285,59 @@ def figures(
     }
 
 
+def few_sequences(case: Case, sequences: Q) -> bool:
+    """Tell whether a pipeline of unequal stages has fewer sequences than stages."""
+    ranks, layout = case.ranks or case.peers, case.layout
+    if layout is None or len(ranks) < 2 or hasattr(sequences, "free_symbols"):
+        return False
+    return bool(layout.resident(sequences) < layout.pp)
+
+
+def through_stages(
+    case: Case, segments: Sequence[Segment], own: Q, seconds: Callable[[Case], Q]
+) -> Q:
+    """Time of a pass through all stages, one after another [s].
+
+    own: of the stage of the case, the slowest [s]; seconds: tells that of any other. As many
+    micro-batches as stages wait for the slowest one each; fewer leave stages idle, and a token
+    takes what all stages take together. Ranks that differ within a stage count with their mean.
+    """
+    sequences = total(s.sequences for s in segments)
+    layout = case.layout
+    if layout is None or not few_sequences(case, sequences):
+        return case.stages * own
+    peers = (replace(case, model=r.model, rank=r) for r in case.peers)
+    counts = [r.count for r in case.peers]
+    each = [n * seconds(peer) for n, peer in zip(counts, peers, strict=True)]
+    together = total(each) * layout.pp / sum(counts)
+    return maximum(layout.resident(sequences) * own, together)
+
+
+def slowest(case: Case, segments: Sequence[Segment]) -> Case:
+    """Find the rank whose pass takes longest; the case itself on one device."""
+    members = case.members
+    if len(members) == 1:
+        return members[0]
+    return max(members, key=lambda m: step_time(m.ledger(segments), m.rates, m.time_model))
+
+
+def fullest(case: Case, segments: Sequence[Segment]) -> Case:
+    """Find the rank that holds the most; the case itself on one device."""
+    members = case.members
+    if len(members) == 1:
+        return members[0]
+    return max(members, key=lambda m: total(memory(m, segments, m.ledger(segments)).values()))
+
+
+def fullest_memory(case: Case, segments: Sequence[Segment]) -> dict[str, Q]:
+    """What the fullest device needs, by kind and altogether; nothing where all are alike [B]."""
+    if len(case.ranks) < 2:
+        return {}
+    full = fullest(case, segments)
+    kinds = memory(full, segments, full.ledger(segments))
+    return {**kinds, "memory_bytes": sum(kinds.values())}
+
+
 def limits(case: Case, pass_: Sequence[Operator]) -> tuple[Q, Q]:
     """Seconds of a pass that compute sets, and seconds that memory traffic sets."""
     if case.lecture:
@@ -173,8 +345,13 @@ def limits(case: Case, pass_: Sequence[Operator]) -> tuple[Q, Q]:
     return shares(pass_, case.rates, case.time_model)
 
 
-def regime(computing: Q, moving: Q) -> Q:
-    """Name the limit that holds more than half of the time; arrays give arrays of names."""
+def regime(computing: Q, moving: Q, sending: Q = 0) -> Q:
+    """Name the limit that holds more than half of the time; arrays give arrays of names.
+
+    sending: time of messages, which is part of `moving` [s].
+    """
+    if not is_array(computing, moving, sending) and sending > (computing + moving) / 2:
+        return "communication"
     if is_array(computing, moving):
         import numpy as np
 

@@ -13,6 +13,7 @@ from .errors import Exit, RooflmError, nearest, printable
 from .options import (
     AccountingName,
     Batch,
+    Bits,
     Block,
     Cache,
     Capacity,
@@ -22,19 +23,24 @@ from .options import (
     Debug,
     DenoiseBlock,
     DenoiseSteps,
+    First,
     Format,
+    GpuShare,
+    GroupSize,
     HardwareFile,
     ManyModels,
     ManyOn,
     MixedContext,
     ModelName,
     ModelsFile,
+    NumbersFile,
     On,
     OneBatch,
     OneContext,
     OptionalContext,
     Output,
     OutputTokens,
+    Per,
     Phase,
     Plot,
     Prefix,
@@ -43,16 +49,32 @@ from .options import (
     Quiet,
     Reserve,
     RoutingName,
+    Scale,
     Sensitivity,
     Set,
     State,
+    Symmetric,
+    TensorName,
     TimeModelName,
     TokensPerStep,
+    Typed,
+    Unsigned,
+    Values,
     Weights,
     Word,
+    ZeroPoint,
+    with_layout,
 )
 from .output import OutputFormat, Page, format_of, render, terminal_width, write
-from .units import parse_count, parse_counts, parse_rate, parse_share, parse_size, parse_time
+from .units import (
+    parse_count,
+    parse_counts,
+    parse_layers,
+    parse_rate,
+    parse_share,
+    parse_size,
+    parse_time,
+)
 
 if TYPE_CHECKING:
     from .case import Case
@@ -140,6 +162,7 @@ class Counting:
     routing: str | None = None
     state: str | None = None
     tokens_per_step: str | None = None
+    gpu_share: str | None = None
 
 
 def _case(model: Any, machine: Any, typed: Counting) -> Case:
@@ -152,15 +175,16 @@ def _case(model: Any, machine: Any, typed: Counting) -> Case:
     usual = "bandwidth" if accounting == "lecture" else "operator"
     time_model: Any = _given(typed.time_model, usual)
     _choice(time_model, TIME_MODELS, "--time-model")
-    capacity = typed.capacity
+    capacity, share = typed.capacity, typed.gpu_share
     return Case(
         model=model,
         machine=machine,
-        precision=_precision(typed, machine),
+        precision=_precision(typed, machine, model),
         accounting=accounting,
         time_model=time_model,
         reserve_bytes=parse_size(typed.reserve, "--reserve"),
         capacity_bytes=None if capacity is None else parse_size(capacity, "--capacity", least=1),
+        gpu_share=None if share is None else parse_share(share, "--gpu-share"),
         step_tokens=_step_tokens(model, typed.tokens_per_step),
     )
 
@@ -174,20 +198,19 @@ def _step_tokens(model: Any, text: str | None) -> float:
     return parse_rate(text, "--tokens-per-step")
 
 
-def _precision(typed: Counting, machine: Any = None) -> Any:
+def _precision(typed: Counting, machine: Any = None, model: Any = None) -> Any:
     from .hardware import natural_format
-    from .passes import Precision, find_format
+    from .precision import precision_of
 
     natural = natural_format(machine) if machine is not None else "bf16"
-    chosen = _given(typed.weights, natural)
-    cache = _given(typed.kv, chosen)
-    state = _given(typed.state, "fp32")
-    formats = (
-        find_format(chosen, "--weights"),
-        find_format(cache, "--kv"),
-        find_format(state, "--state"),
+    return precision_of(
+        typed.weights,
+        typed.kv,
+        typed.state,
+        model=model,
+        natural=natural,
+        routing=_routing(typed.routing),
     )
-    return Precision(*formats, routing=_routing(typed.routing))
 
 
 def _routing(text: str | None) -> Any:
@@ -216,16 +239,77 @@ def _found(
     models: str | None,
     hardware: str | None,
     typed: Counting,
+    layout: Typed,
 ) -> Case:
-    """Find a model and a machine by name, and make a case of them."""
+    """Find a model and a machine by name, and make a case of them, spread as was typed."""
     from .model import has_experts
     from .presets import find_machine, find_model
 
-    machine = find_machine(on, hardware)
+    node = _node(on)
+    machine = find_machine(node.name, hardware)
     found = find_model(model, _changes(settings), models)
     if typed.routing is not None and not has_experts(found):
         raise RooflmError(f"{found.name} has no experts", "--routing", "Leave the option out.")
-    return _case(found, machine, typed)
+    return _spread(_case(found, machine, typed), layout, node)
+
+
+def _node(on: str) -> Any:
+    """Take a number of devices off the name of a machine; most names have none."""
+    if not on[:1].isdigit():
+        return _Plain(on)
+    from .deployment import parse_node
+
+    return parse_node(on)
+
+
+@dataclass(frozen=True)
+class _Plain:
+    """A machine by name, one of it."""
+
+    name: str
+    devices: None = None
+
+
+def _spread(case: Case, layout: Typed, node: Any) -> Case:
+    """Spread a case over devices, where a layout or a number of devices was typed."""
+    said = {name: text for name, text in layout.items() if text is not None}
+    layers, link = said.pop("gpu_layers", None), said.pop("host_link", None)
+    if layers is not None or link is not None:
+        from .offload import offload
+
+        speed = None if link is None else float(parse_size(link, "--host-link", least=1))
+        case = _spread(case, {**layout, "gpu_layers": None, "host_link": None}, node)
+        return offload(case, None if layers is None else parse_layers(layers), speed)
+    if not said and node.devices is None:
+        return case
+    from .deployment import Node, Spread, deploy
+
+    ways: dict[str, int] = _ways(layout)
+    speeds: dict[str, float] = {
+        name: float(parse_size(said[name], f"--{name}", least=1))
+        for name in ("link", "network")
+        if name in said
+    }
+    latency = parse_time(said["link_latency"], "--link-latency") if "link_latency" in said else 0.0
+    how = said.get("all_reduce", "ring")
+    spread = Spread(
+        **ways,
+        link_bytes_per_s=speeds.get("link"),
+        network_bytes_per_s=speeds.get("network"),
+        latency_s=latency,
+        all_reduce=how,
+    )
+    whole = node if isinstance(node, Node) else Node(node.name)
+    return deploy(case, spread, whole)
+
+
+def _ways(layout: Typed) -> dict[str, int]:
+    """Read the degrees of a layout that were typed."""
+    return {
+        name: parse_count(text, f"--{name}")
+        for name, text in layout.items()
+        if name in ("tp", "pp", "ep", "dp", "cp", "replicas") and text is not None
+    }
 
 
 def _changes(settings: list[str]) -> dict[str, str]:
@@ -340,11 +424,13 @@ def _checked(found: tuple[list[str], list[str]]) -> int:
 
 
 @app.command()
+@with_layout
 def show(
     model: ModelName, set: Set = [], weights: Weights = None, kv: Cache = None,
     state: State = None, accounting: AccountingName = "full", provenance: Provenance = False,
     models: ModelsFile = None, format: Format = None, output: Output = None,
     quiet: Quiet = False, debug: Debug = False,
+    layout: Typed = {},
 ) -> None:  # fmt: skip
     """Show a model: parameters by part, bytes by format, cache by layer kind.
 
@@ -356,19 +442,31 @@ def show(
 
     _choice(accounting, ("full", "lecture"), "--accounting")
     found = find_model(model, _changes(set), models)
-    precision = _precision(Counting(weights, kv, state=state))
+    precision = _precision(Counting(weights, kv, state=state), None, found)
     answer = answer_show(found, precision, norms=accounting == "full")
+    for name in ("gpu_layers", "host_link"):
+        if layout.get(name) is not None:
+            option = f"--{name.replace('_', '-')}"
+            raise RooflmError("what is shown has no device", option, "`rooflm fit` takes it.")
+    ways = _ways(layout)
+    if ways:
+        from .deployment import show_ranks
+
+        answer |= show_ranks(found, ways, precision)
     _emit(answer, show_page(answer, provenance), _printing(format, output, quiet))
 
 
 @app.command()
+@with_layout
 def fit(
     model: ModelName, on: On, batch: Batch = None, context: Context = None, set: Set = [],
     weights: Weights = None, kv: Cache = None, state: State = None,
     accounting: AccountingName = "full", reserve: Reserve = "0", capacity: Capacity = None,
+    gpu_share: GpuShare = None,
     models: ModelsFile = None, hardware: HardwareFile = None, format: Format = None,
     output: Output = None, quiet: Quiet = False,
     debug: Debug = False,
+    layout: Typed = {},
 ) -> int:  # fmt: skip
     """Tell whether a model fits, what fills the memory, and the cheapest ways to make it fit.
 
@@ -381,8 +479,10 @@ def fit(
     from .pages import fit_page
 
     how = _printing(format, output, quiet)
-    typed = Counting(weights, kv, accounting, None, reserve, capacity, state=state)
-    case = _found(model, on, set, models, hardware, typed)
+    typed = Counting(
+        weights, kv, accounting, None, reserve, capacity, state=state, gpu_share=gpu_share
+    )
+    case = _found(model, on, set, models, hardware, typed, layout)
     batches = parse_counts(_given(batch, "1"), "--batch")
     contexts = parse_counts(_given(context, "1024"), "--context")
     answer = answer_fit(case, batches, contexts)
@@ -398,6 +498,7 @@ def fit(
 
 
 @app.command()
+@with_layout
 def sweep(
     model: ModelName, on: On, batch: Batch = None, context: MixedContext = None,
     phase: Phase = None, prompt: Prompt = None, output_tokens: OutputTokens = None,
@@ -406,9 +507,11 @@ def sweep(
     tokens_per_step: TokensPerStep = None, denoise_block: DenoiseBlock = None,
     denoise_steps: DenoiseSteps = None,
     accounting: AccountingName = "full", time_model: TimeModelName = None, reserve: Reserve = "0",
-    capacity: Capacity = None, models: ModelsFile = None, hardware: HardwareFile = None,
+    capacity: Capacity = None, gpu_share: GpuShare = None, models: ModelsFile = None,
+    hardware: HardwareFile = None,
     plot: Plot = None, format: Format = None, output: Output = None, quiet: Quiet = False,
     debug: Debug = False,
+    layout: Typed = {},
 ) -> None:  # fmt: skip
     """Sweep batches and contexts: memory, time, throughput, regime, fits.
 
@@ -424,9 +527,10 @@ def sweep(
 
     how = _printing(format, output, quiet)
     typed = Counting(
-        weights, kv, accounting, time_model, reserve, capacity, routing, state, tokens_per_step
-    )
-    case = _found(model, on, set, models, hardware, typed)
+        weights, kv, accounting, time_model, reserve, capacity, routing, state,
+        tokens_per_step, gpu_share,
+    )  # fmt: skip
+    case = _found(model, on, set, models, hardware, typed, layout)
     works = _works(phase, prompt, output_tokens, prefix, chunk, block, context)
     if case.model.denoises or denoise_block is not None or denoise_steps is not None:
         answer = _denoised(case, batch, context, works, denoise_block, denoise_steps)
@@ -482,6 +586,7 @@ def _denoised(
 
 
 @app.command()
+@with_layout
 def compare(
     model: ManyModels, on: ManyOn = [], batch: Batch = None, context: Context = None,
     phase: Phase = None, prompt: Prompt = None, output_tokens: OutputTokens = None,
@@ -490,8 +595,10 @@ def compare(
     routing: RoutingName = None,
     kv: Cache = None, state: State = None, accounting: AccountingName = "full",
     time_model: TimeModelName = None,
-    reserve: Reserve = "0", models: ModelsFile = None, hardware: HardwareFile = None,
+    reserve: Reserve = "0", gpu_share: GpuShare = None, models: ModelsFile = None,
+    hardware: HardwareFile = None,
     format: Format = None, output: Output = None, quiet: Quiet = False, debug: Debug = False,
+    layout: Typed = {},
 ) -> None:  # fmt: skip
     """Compare models and machines on the same work, side by side.
 
@@ -501,16 +608,18 @@ def compare(
     from .pages import compare_page
 
     how = _printing(format, output, quiet)
-    typed = Counting(weights, kv, accounting, time_model, reserve, None, routing, state)
+    typed = Counting(
+        weights, kv, accounting, time_model, reserve, None, routing, state, gpu_share=gpu_share
+    )
     works = _works(phase, prompt, output_tokens, prefix, chunk, block, context)
-    cases = _crossed(model, on, set, models, hardware, typed)
+    cases = _crossed(model, on, set, models, hardware, typed, layout)
     answer = answer_compare(cases, _places(batch, context, works))
     _emit(answer, compare_page(answer), how)
 
 
 def _crossed(
     words: list[str], on: list[str], settings: list[str], models: str | None,
-    hardware: str | None, typed: Counting,
+    hardware: str | None, typed: Counting, layout: Typed,
 ) -> list[Case]:  # fmt: skip
     """Cross all models with all machines; a machine may stand among the models, after --on."""
     from .presets import HARDWARE_FILE, find_machine, find_model, own_names, preset_names
@@ -520,16 +629,22 @@ def _crossed(
     if hardware is not None:
         chips += own_names(hardware, "hardware", HARDWARE)
     places = [name for text in on for name in text.split(",") if name]
-    places = list(dict.fromkeys(places + [word for word in words if word in chips]))
-    names = list(dict.fromkeys(word for word in words if word not in chips))
+    there = [word for word in words if word in chips or _node(word).name in chips]
+    places = list(dict.fromkeys(places + there))
+    names = list(dict.fromkeys(word for word in words if word not in there))
     if not places:
         raise RooflmError("no machine is named", "--on", "Say --on h100-sxm,rtx-4090.")
     if not names:
         raise RooflmError("no model is named", "MODEL", "`rooflm models` lists them.")
     changes = _changes(settings)
-    machines = [find_machine(place, hardware) for place in places]
+    nodes = [_node(place) for place in places]
+    machines = [find_machine(node.name, hardware) for node in nodes]
     found = [find_model(name, changes, models) for name in names]
-    return [_case(model, machine, typed) for model in found for machine in machines]
+    return [
+        _spread(_case(model, machine, typed), layout, node)
+        for model in found
+        for machine, node in zip(machines, nodes, strict=True)
+    ]
 
 
 def _places(batch: str | None, context: str | None, works: Sequence[Work] | None) -> list[Place]:
@@ -543,12 +658,14 @@ def _places(batch: str | None, context: str | None, works: Sequence[Work] | None
 
 
 @app.command()
+@with_layout
 def roofline(
     model: ModelName, on: On, batch: OneBatch = "1", context: OneContext = "1024", set: Set = [],
     weights: Weights = None, routing: RoutingName = None, kv: Cache = None, state: State = None,
     models: ModelsFile = None,
     hardware: HardwareFile = None,
     format: Format = None, output: Output = None, quiet: Quiet = False, debug: Debug = False,
+    layout: Typed = {},
 ) -> None:  # fmt: skip
     """Hold every operator of decode and prefill against the ridge of a machine.
 
@@ -558,12 +675,13 @@ def roofline(
     from .roofline import roofline as answer_roofline
 
     typed = Counting(weights, kv, routing=routing, state=state)
-    case = _found(model, on, set, models, hardware, typed)
+    case = _found(model, on, set, models, hardware, typed, layout)
     answer = answer_roofline(case, parse_count(batch, "--batch"), parse_count(context, "--context"))
     _emit(answer, roofline_page(answer), _printing(format, output, quiet))
 
 
 @app.command()
+@with_layout
 def explain(
     quantity: Annotated[str, typer.Argument(help="A column of show, fit, sweep or roofline.")],
     model: ModelName, on: On, batch: OneBatch = "1", context: OptionalContext = None,
@@ -572,10 +690,12 @@ def explain(
     chunk: Chunk = None, block: Block = None, set: Set = [], weights: Weights = None,
     kv: Cache = None, state: State = None, tokens_per_step: TokensPerStep = None,
     accounting: AccountingName = "full", time_model: TimeModelName = None,
-    reserve: Reserve = "0", capacity: Capacity = None, sensitivity: Sensitivity = False,
+    reserve: Reserve = "0", capacity: Capacity = None, gpu_share: GpuShare = None,
+    sensitivity: Sensitivity = False,
     models: ModelsFile = None, hardware: HardwareFile = None, format: Format = None,
     output: Output = None,
     quiet: Quiet = False, debug: Debug = False,
+    layout: Typed = {},
 ) -> None:  # fmt: skip
     """Explain a number: formula, subtotals, substitution, value, what is left out, source.
 
@@ -589,9 +709,10 @@ def explain(
 
     how = _printing(format, output, quiet, more=("latex",))
     typed = Counting(
-        weights, kv, accounting, time_model, reserve, capacity, None, state, tokens_per_step
-    )
-    case = _found(model, on, set, models, hardware, typed)
+        weights, kv, accounting, time_model, reserve, capacity, None, state,
+        tokens_per_step, gpu_share,
+    )  # fmt: skip
+    case = _found(model, on, set, models, hardware, typed, layout)
     works = _works(phase, prompt, output_tokens, prefix, chunk, block, context)
     if works is not None and len(works) > 1:
         raise RooflmError("one prompt at a time is explained", "--prompt")
@@ -613,6 +734,7 @@ def explain(
 
 
 @app.command()
+@with_layout
 def solve(
     unknown: Annotated[
         str, typer.Argument(help="batch, context, bandwidth, compute, capacity or throughput.")
@@ -633,8 +755,10 @@ def solve(
     set: Set = [], weights: Weights = None, kv: Cache = None, state: State = None,
     tokens_per_step: TokensPerStep = None, accounting: AccountingName = "full",
     time_model: TimeModelName = None, reserve: Reserve = "0", capacity: Capacity = None,
-    sensitivity: Sensitivity = False, models: ModelsFile = None, hardware: HardwareFile = None,
+    gpu_share: GpuShare = None, sensitivity: Sensitivity = False, models: ModelsFile = None,
+    hardware: HardwareFile = None,
     format: Format = None, output: Output = None, quiet: Quiet = False, debug: Debug = False,
+    layout: Typed = {},
 ) -> int:  # fmt: skip
     """Solve for what meets a target: exact, with the formula and where it holds.
 
@@ -662,9 +786,10 @@ def solve(
         when=known,
     )
     typed = Counting(
-        weights, kv, accounting, time_model, reserve, capacity, None, state, tokens_per_step
-    )
-    case = _found(model, on, set, models, hardware, typed)
+        weights, kv, accounting, time_model, reserve, capacity, None, state,
+        tokens_per_step, gpu_share,
+    )  # fmt: skip
+    case = _found(model, on, set, models, hardware, typed, layout)
     B, S = parse_count(batch, "--batch"), parse_count(context, "--context")
     answer = answer_solve(case, asked, B, S, target)
     if sensitivity:
@@ -674,6 +799,50 @@ def solve(
         answer["sensitivity"] = find_sensitivity(case, at["batch"], at["context"])
     _emit(answer, solve_page(answer), how)
     return Exit.DONE if answer["feasible"] else Exit.NO
+
+
+@app.command()
+def quantize(
+    file: NumbersFile = None, values: Values = None, tensor: TensorName = None, bits: Bits = "8",
+    unsigned: Unsigned = False, symmetric: Symmetric = False, scale: Scale = None,
+    zero_point: ZeroPoint = None, per: Per = "tensor", group: GroupSize = None, first: First = "16",
+    format: Format = None, output: Output = None, quiet: Quiet = False, debug: Debug = False,
+) -> None:  # fmt: skip
+    """Quantize numbers to integers: codes, what comes back, the error beside its bound.
+
+    Example: rooflm quantize --values 5.2342,1.5,20 --scale 0.1 --zero-point 4
+
+    Example: rooflm quantize model.safetensors --tensor w --bits 4 --per group --group 128
+    """
+    from pathlib import Path
+
+    from .pages import quantize_page
+    from .quantize import PERS, Quantizer, open_numbers, parse_code, parse_numbers, parse_real
+    from .quantize import quantize as answer_quantize
+
+    how = _printing(format, output, quiet)
+    shared: Any = per
+    _choice(shared, PERS, "--per")
+    if group is not None and per != "group":
+        raise RooflmError("only groups have a size", "--group", "Add --per group.")
+    quantizer = Quantizer(
+        bits=parse_count(bits, "--bits"),
+        signed=not unsigned,
+        symmetric=symmetric,
+        scale=None if scale is None else parse_real(scale, "--scale"),
+        zero_point=None if zero_point is None else parse_code(zero_point, "--zero-point"),
+        per=shared,
+        group=parse_count(_given(group, "128"), "--group"),
+    )
+    if (file is None) == (values is None):
+        what = "numbers are needed" if file is None else "there are both a file and numbers"
+        raise RooflmError(what, "--values", "Say either FILE or --values 5.2342,1.5.")
+    if values is not None and tensor is not None:
+        raise RooflmError("only a .safetensors file has tensors", "--tensor")
+    found = parse_numbers(values, "--values") if values is not None else None
+    source = found or open_numbers(Path(_given(file, "")), tensor)
+    answer = answer_quantize(source, quantizer, parse_count(first, "--first"))
+    _emit(answer, quantize_page(answer), how)
 
 
 def main() -> int:

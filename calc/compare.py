@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .case import Case, memory
+from .case import Case, fullest, host_memory, memory
 from .errors import RooflmError
 from .model import total_parameters
+from .precision import told as told_formats
 from .readings import total
 from .requests import Work, prefill_passes, prefill_row, request_row, told
 from .sweep import assumptions, check_size, step_row
@@ -68,7 +69,7 @@ def compared(case: Case, place: Place) -> dict[str, Any]:
         "model": case.model.name,
         "hardware": case.machine.name,
         "parameters": total_parameters(case.model, norms=not case.lecture),
-        "weights_format": case.precision.weights.name,
+        "weights_format": told_formats(case.precision).removeprefix("weights "),
     }
     try:
         return head | _figures(case, place) | {"reason": None}
@@ -89,9 +90,11 @@ def _memory_only(case: Case, place: Place) -> dict[str, Any]:
     passes = [] if place.work is None else prefill_passes(place.batch, place.work)
     if phase_of(place) != "prefill":
         passes.append(case.step(place.batch, place.context))
-    every = [memory(case, segments, case.ledger(segments)) for segments in passes]
+    full = [(fullest(case, segments), segments) for segments in passes]
+    every = [memory(of, segments, of.ledger(segments)) for of, segments in full]
     kinds = max(every, key=lambda kinds: total(kinds.values()))
     held = total(kinds.values())
+    hosts = max((n for p in passes for n in host_memory(case, p).values()), default=0)
     try:
         limit = case.limit[0]
     except RooflmError:
@@ -101,6 +104,7 @@ def _memory_only(case: Case, place: Place) -> dict[str, Any]:
         "context_tokens": place.context,
         **kinds,
         "memory_bytes": held,
+        **({} if not case.offloads else {"host_bytes": hosts}),
         "capacity_bytes": limit,
         "fits": None if limit is None else held <= limit,
         **dict.fromkeys(("time_s", "floor_s", "bound_s", "tokens_per_s", "bound_tokens_per_s")),

@@ -16,9 +16,10 @@ from typing import ClassVar
 from .attention import windowed_pairs
 from .matmul import matmul_flops
 from .passes import Operator, Precision, Segment
-from .readings import Q, floor, formula, half, is_zero, maximum, minimum, total
+from .readings import Q, floor, formula, half, is_zero, maximum, minimum, ratio, total
 from .sparse import index_flops
 from .state import NOTHING, Kept
+from .weights import Tensor, Weighted, is_vector, read_bytes, vector
 
 
 @formula
@@ -99,7 +100,7 @@ def compressor_state_elements(m: Q, width: Q, overlap: Q = 1) -> Q:
 
 
 @dataclass(frozen=True)
-class Compressed:
+class Compressed(Weighted):
     """A mixer: shared-key attention over a raw window and compressed entries."""
 
     N: Q
@@ -178,47 +179,63 @@ class Compressed:
         """Nothing that is counted: transformers keeps the open tokens alone, a few rows."""
         return NOTHING
 
-    def index_parameters(self, D: Q) -> Q:
-        """Weights of the indexer's queries and of its sum over heads [parameters]."""
-        return self.q * self.index_heads * self.index_width + D * self.index_heads
-
-    def compressor_parameters(self, D: Q) -> Q:
-        """Weights of values and gates of all compressors [parameters]."""
-        return 0 if is_zero(self.m) else 2 * D * self.overlap * self.entry
-
-    def parameters(self, D: Q) -> dict[str, Q]:
-        """Count the parameters of one layer by part."""
+    def tensors(self, D: Q) -> Iterator[Tensor]:
+        """List the weights of one layer."""
         N, H = self.N, self.H
-        norms = H if is_zero(self.m) else 2 * H + self.index_width
-        return {
-            "attention": self.qkv_parameters(D)
-            + self.out_parameters(D)
-            + N
-            + self.compressor_parameters(D)
-            + self.bias_parameters
-            + self.index_parameters(D),
-            "qk_norm": self.q,
-            "norms": norms,
-        }
+        yield Tensor("qkv", "attention", D, self.q)
+        yield Tensor("qkv", "attention", self.q, N * H)
+        yield Tensor("qkv", "attention", D, H)
+        yield vector("qkv", "qk_norm", self.q)
+        yield vector("qkv", "norms", H)
+        yield vector("qkv", "attention", N)
+        if not is_zero(self.m):
+            made = self.overlap * self.entry
+            # Values and gates, of entries and of index keys; a position bias of each gate.
+            yield Tensor("compress", "attention", D, self.overlap * H, 2)
+            if not is_zero(self.index_width):
+                yield Tensor("compress", "attention", D, self.overlap * self.index_width, 2)
+            yield vector("compress", "attention", self.m * made)
+            yield vector("compress", "norms", self.entry)
+        if not is_zero(self.index_heads):
+            yield Tensor("index", "attention", self.q, self.index_heads * self.index_width)
+            yield Tensor("index", "attention", D, self.index_heads)
+        # The heads of a group go through a matrix of their own.
+        yield Tensor("out", "attention", ratio(N * H, self.groups), self.rank, self.groups)
+        yield Tensor("out", "attention", self.groups * self.rank, D)
 
-    def qkv_parameters(self, D: Q) -> Q:
-        """Weights of the projections of queries and of the raw entry [parameters]."""
-        return D * self.q + self.q * self.N * self.H + D * self.H
-
-    def out_parameters(self, D: Q) -> Q:
-        """Weights of the grouped output projection and the one to the model width [parameters]."""
-        return self.N * self.H * self.rank + self.groups * self.rank * D
-
-    @property
-    def bias_parameters(self) -> Q:
-        """Position biases of the gates [parameters]."""
-        return 0 if is_zero(self.m) else self.m * self.overlap * self.entry
+    def matrices(self, D: Q, op: str) -> Q:
+        """Weights of the matrices that an operator multiplies with [parameters]."""
+        held = (t for t in self.tensors(D) if t.op == op and not is_vector(t))
+        return total(t.parameters for t in held)
 
     def cache_elements(self, S: Q) -> Q:
         """Count the elements that one layer keeps for a sequence of S tokens."""
         if is_zero(self.m):
             return minimum(S, self.window) * self.H
         return compressed_cache_elements(S, self.window, self.H, self.m, self.index_width)
+
+    def key_bytes(self, precision: Precision) -> Q:
+        """Bytes of the index key of an entry [B]."""
+        no_keys = is_zero(self.index_width)
+        return 0 if no_keys else precision.cache.vector_bytes(self.index_width, "index")
+
+    def grown_bytes(self, precision: Precision) -> Q:
+        """Bytes that a further token adds beyond the window, on average [B]."""
+        if is_zero(self.m):
+            return 0
+        entry = precision.cache.vector_bytes(self.H, "entry")
+        return (entry + self.key_bytes(precision)) / self.m
+
+    def token_bytes(self, precision: Precision) -> Q:
+        """Bytes of a token while the window is open, on average [B]."""
+        return precision.cache.vector_bytes(self.H, "entry") + self.grown_bytes(precision)
+
+    def cache_bytes(self, S: Q, precision: Precision) -> Q:
+        """Bytes that one layer keeps for a sequence of S tokens beside its state [B]."""
+        entry = precision.cache.vector_bytes(self.H, "entry")
+        if is_zero(self.m):
+            return minimum(S, self.window) * entry
+        return compressed_cache_elements(S, self.window, entry, self.m, self.key_bytes(precision))
 
     def pairs(self, s: Segment) -> Q:
         """Pairs of queries and entries, raw and compressed, of a sequence [pairs]."""
@@ -246,16 +263,17 @@ class Compressed:
         of neighbouring contexts are alike.
         """
         N, H = self.N, self.H
-        b_w, b_kv, b_x = precision.weights.bytes, precision.cache.bytes, precision.activations.bytes
+        b_x, entry = precision.activations.bytes, precision.cache.vector_bytes(H, "entry")
+        held, compute = list(self.tensors(D)), precision.compute_of("attention")
         rows = total(s.rows for s in segments)
-        qkv = self.qkv_parameters(D)
         yield Operator(
             name="qkv",
             part="attention projections",
             count=count,
-            flops=matmul_flops(rows, qkv, 1),
-            weight_bytes=b_w * (qkv + self.q + H + N),
-            write_bytes=b_kv * H * rows,
+            flops=matmul_flops(rows, self.matrices(D, "qkv"), 1),
+            compute=compute,
+            weight_bytes=read_bytes(held, "qkv", precision),
+            write_bytes=entry * rows,
             activation_bytes=b_x * (D + 2 * self.q + N * H) * rows,
             live_bytes=b_x * (2 * D + self.q + N * H + H) * rows,
         )
@@ -268,18 +286,19 @@ class Compressed:
             name="attention",
             part="attention",
             count=count,
+            compute=precision.attention_compute,
             flops=4 * N * H * pairs,
-            read_bytes=total(s.sequences * (b_kv * H * self.seen_entries(s)) for s in segments),
+            read_bytes=total(s.sequences * (entry * self.seen_entries(s)) for s in segments),
             activation_bytes=b_x * 2 * N * H * rows,
             live_bytes=b_x * (D + 2 * N * H) * rows,
         )
-        out = self.out_parameters(D)
         yield Operator(
             name="out",
             part="attention projections",
             count=count,
-            flops=matmul_flops(rows, out, 1),
-            weight_bytes=b_w * out,
+            flops=matmul_flops(rows, self.matrices(D, "out"), 1),
+            compute=compute,
+            weight_bytes=read_bytes(held, "out", precision),
             activation_bytes=b_x * (N * H + 2 * self.groups * self.rank + D) * rows,
             live_bytes=b_x * (2 * D + N * H + self.groups * self.rank) * rows,
         )
@@ -288,33 +307,33 @@ class Compressed:
         self, D: Q, count: Q, segments: Sequence[Segment], precision: Precision
     ) -> Operator:
         """Describe the compressors: a row of each token into the open window, entries out of it."""
-        b_w, b_x, b_s = precision.weights.bytes, precision.activations.bytes, precision.state.bytes
+        b_x, b_s = precision.activations.bytes, precision.state.bytes
         rows = total(s.rows for s in segments)
-        weights, made = self.compressor_parameters(D), 2 * self.overlap * self.entry
+        made = 2 * self.overlap * self.entry
         # Of a long pass only the rows of the first and the last open window go through memory.
         found = total(
             s.sequences * minimum(s.cached, 1) * self.overlap * minimum(s.new, self.m)
             for s in segments
         )
         left = total(s.sequences * minimum(s.new, self.overlap * self.m) for s in segments)
-        norms = self.H + self.index_width
         return Operator(
             name="compress",
             part="compress",
             count=count,
-            flops=matmul_flops(rows, weights, 1),
-            weight_bytes=b_w * (weights + self.bias_parameters + norms),
+            flops=matmul_flops(rows, self.matrices(D, "compress"), 1),
+            compute=precision.compute_of("attention"),
+            weight_bytes=read_bytes(self.tensors(D), "compress", precision),
             read_bytes=b_s * made * found,
-            write_bytes=b_s * made * left + precision.cache.bytes * self.growing_elements * rows,
+            write_bytes=b_s * made * left + self.grown_bytes(precision) * rows,
             activation_bytes=b_x * (D + made) * rows,
             live_bytes=b_x * (2 * D + made) * rows,
         )
 
     def _index(self, D: Q, count: Q, segments: Sequence[Segment], precision: Precision) -> Operator:
         """Describe the indexer of entries."""
-        b_w, b_kv, b_x = precision.weights.bytes, precision.cache.bytes, precision.activations.bytes
+        b_x, key = precision.activations.bytes, self.key_bytes(precision)
         rows = total(s.rows for s in segments)
-        weights, made = self.index_parameters(D), self.index_heads * self.index_width
+        made = self.index_heads * self.index_width
         pairs = total(
             s.sequences * scored_entry_pairs(s.cached, s.new, self.m, self.top) for s in segments
         )
@@ -325,12 +344,12 @@ class Compressed:
             name="index",
             part="index",
             count=count,
-            flops=matmul_flops(rows, weights, 1)
+            flops=matmul_flops(rows, self.matrices(D, "index"), 1)
             + index_flops(pairs, self.index_heads, self.index_width),
-            weight_bytes=b_w * weights,
+            compute=precision.compute_of("attention"),
+            weight_bytes=read_bytes(self.tensors(D), "index", precision),
             read_bytes=total(
-                s.sequences * (b_kv * self.index_width * n)
-                for s, n in zip(segments, scored, strict=True)
+                s.sequences * (key * n) for s, n in zip(segments, scored, strict=True)
             ),
             activation_bytes=b_x * (self.q + made) * rows,
             live_bytes=b_x * (2 * D + made) * rows,

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from .branches import active
-from .case import Case, max_sequences, memory, memory_bytes
+from .case import Case, held_weights, host_memory, max_sequences, memory, memory_bytes, reserved
+from .formats import FORMATS
 from .inverse import affine
 from .matmul import intensity, ridge
-from .memory import activations_bytes, reserved_cache_bytes
+from .memory import activations_bytes, weights_bytes
 from .model import (
     gathered_parts,
     growing_elements,
@@ -17,13 +18,16 @@ from .model import (
     parameters,
     sequence_state_bytes,
     state_elements,
+    token_bytes,
     token_elements,
     untouched_parameters,
 )
-from .passes import FORMATS, Operator, Segment, decode, prefill
+from .passes import Operator, Segment, decode, prefill
+from .precision import precision_of
 from .readings import Q, is_zero, total
 from .requests import Work, chunk_count, end_to_end_time, prefill_passes, reused_tokens
 from .roofline import operator_figures
+from .show import SHOWN
 from .symbols import (
     BATCH,
     CAPACITY,
@@ -35,7 +39,7 @@ from .symbols import (
     letter,
     sympy,
 )
-from .timing import bandwidth_time, compulsory_bytes, flops, step_time, throughput
+from .timing import bandwidth_time, compulsory_bytes, flops, sending_time, step_time, throughput
 
 Definitions = dict[str, Expr]
 """Named subtotals; an expression may use the names of others as symbols."""
@@ -85,7 +89,7 @@ def compose(expression: Expr, known: Definitions) -> Expr:
 def definitions(question: Question, symbolic: Symbolic) -> Definitions:
     """Define every quantity that a table shows, each from the function that computes it."""
     case = symbolic.case
-    known = _model_definitions(case)
+    known = model_definitions(case)
     if question.work is None:
         known |= _step_definitions(case)
         known["context_tokens"] = CONTEXT
@@ -93,6 +97,8 @@ def definitions(question: Question, symbolic: Symbolic) -> Definitions:
             known |= _most(question, symbolic)
     else:
         known |= _request_definitions(question, case)
+    if case.layout is not None:
+        known["devices"] = sympy.Integer(case.layout.devices)
     known |= {
         "batch": BATCH,
         "capacity_bytes": CAPACITY,
@@ -101,9 +107,9 @@ def definitions(question: Question, symbolic: Symbolic) -> Definitions:
     return {name: sympy.sympify(expression) for name, expression in known.items()}
 
 
-def _model_definitions(case: Case) -> Definitions:
+def model_definitions(case: Case) -> Definitions:
     """Define parameters by part, weights and cache of a token."""
-    model, precision = case.model, case.precision
+    model = case.model
     parts = {k: v for k, v in parameters(model).items() if not is_zero(v)}
     counted = [k for k in parts if not (case.lecture and k in ("norms", "qk_norm"))]
     gathered = [k for k in counted if k in gathered_parts(model)]
@@ -118,8 +124,8 @@ def _model_definitions(case: Case) -> Definitions:
         "streamed": letter("active") - sum(letter(f"{k}_parameters") for k in gathered),
         **{k: letter(f"{k}_parameters") if k in parts else zero for k in (*parts, "head")},
         "parameters": total_,
-        "weights_bytes": precision.weights.bytes * total_,
-        **{f.name: f.bytes * total_ for f in FORMATS.values()},
+        "weights_bytes": held_weights(case),
+        **{name: _in_format(case, name) for name in SHOWN},
     }
 
 
@@ -129,10 +135,17 @@ def _kept_definitions(case: Case) -> Definitions:
     return {
         "elements_per_token": token_elements(model),
         "growing_elements_per_token": growing_elements(model),
-        "bytes_per_token": precision.cache.bytes * letter("elements_per_token"),
+        "bytes_per_token": token_bytes(model, precision),
         "state_elements_per_sequence": state_elements(model),
         "state_bytes_per_sequence": sequence_state_bytes(model, precision),
     }
+
+
+def _in_format(case: Case, name: str) -> Expr:
+    """Define the bytes of all weights in a format of `show`."""
+    if FORMATS[name].covers == "all":
+        return FORMATS[name].bytes * letter("total")
+    return weights_bytes(case.model, precision_of(name), norms=not case.lecture)
 
 
 def _step_definitions(case: Case) -> Definitions:
@@ -146,7 +159,7 @@ def _step_definitions(case: Case) -> Definitions:
     known["untouched"] = untouched_parameters(case.model, BATCH, case.precision.routing)
     known["touched_parameters"] = letter("total") - letter("untouched")
     known["reserved_kv_cache_bytes.needed"] = letter("kv_cache_bytes")
-    for way, held in reserved_cache_bytes(case.model, case.precision, BATCH, CONTEXT).items():
+    for way, held in reserved(case, BATCH, CONTEXT).items():
         known[f"reserved_kv_cache_bytes.{way}"] = held
     if not case.lecture:
         known["time_s"] = letter(time)
@@ -179,21 +192,27 @@ def _memory(case: Case, segments: Sequence[Segment]) -> Definitions:
     """Define what a pass needs in memory, kind by kind."""
     kinds = memory(case, segments, case.ledger(segments))
     known = {k: v for k, v in kinds.items() if k != "weights_bytes"}
+    known |= host_memory(case, segments)
     known["memory_bytes"] = _sum(k for k, v in kinds.items() if not is_zero(v))
     return known
 
 
 def _most(question: Question, symbolic: Symbolic) -> Definitions:
     """Define how many sequences fit, on the branch of the activations that is active there."""
+    layout = question.case.layout
+    # Each group of each replica has an equal part of the sequences; micro-batches round once more.
+    groups = 1 if layout is None else layout.replicas * layout.dp
+    if layout is not None and layout.pp > 1:
+        return {}
     most = max_sequences(question.case, question.context)
-    values = symbolic.values | {BATCH: max(1, most), CONTEXT: question.context}
-    held = active(memory_bytes(symbolic.case, BATCH, CONTEXT), values).formula
+    values = symbolic.values | {BATCH: max(1, most // groups), CONTEXT: question.context}
+    held = active(memory_bytes(symbolic.case, groups * BATCH, CONTEXT), values).formula
     split = affine(held, BATCH)
     assert split is not None, "memory is affine in the batch"
     fixed, each = split
     room = letter("capacity_bytes") - letter("fixed_bytes")
     return {
-        "max_sequences": sympy.Max(0, sympy.floor(room / letter("bytes_per_sequence"))),
+        "max_sequences": sympy.Max(0, groups * sympy.floor(room / letter("bytes_per_sequence"))),
         "fixed_bytes": fixed,
         "bytes_per_sequence": each,
     }
@@ -213,15 +232,67 @@ def _pass(case: Case, segments: Sequence[Segment], prefix: str = "") -> Definiti
     # The pass as one operator: what the time models see that add up nothing.
     work, moved = letter(f"{prefix}flops"), letter(f"{prefix}bytes")
     one = [Operator("all", "all", 1, flops=work, weight_bytes=moved)]
-    known[f"{prefix}floor_s"] = step_time(one, rates, "overlap")
+    if case.offloads:
+        known |= _linked(pass_, prefix, "")
+        one = _apart(one, prefix, "")
+    own = sorted({op.compute for op in pass_ if op.compute in rates.others})
+    if own:
+        # Work at another peak is told apart from the rest of it.
+        for compute in own:
+            done = flops([op for op in pass_ if op.compute == compute])
+            known[f"{prefix}{compute}_flops"] = done
+        apart = {c: letter(f"{prefix}{c}_flops") for c in own}
+        one[0] = replace(one[0], flops=work - sum(apart.values()))
+        one += [Operator("all", "all", 1, compute=c, flops=done) for c, done in apart.items()]
+    known[f"{prefix}floor_s"] = case.stages * step_time(one, rates, "overlap")
     least = case.least_ledger(segments, pass_)
     if least is not pass_:
         known |= _by_part(least, f"{prefix}least_bytes", compulsory_bytes)
-        fewest = replace(one[0], weight_bytes=letter(f"{prefix}least_bytes"))
-        known[f"{prefix}floor_s"] = step_time([fewest], rates, "overlap")
+        fewest = [replace(one[0], weight_bytes=letter(f"{prefix}least_bytes")), *one[1:]]
+        if flops(least) != flops(pass_):
+            # Where experts may be empty, or on other ranks, so may those that all tokens choose.
+            known |= _by_part(least, f"{prefix}least_flops", flops)
+            done = letter(f"{prefix}least_flops")
+            more = [c for c in own if any(op.compute == c for op in least)]
+            for compute in more:
+                name = f"{prefix}least_{compute}_flops"
+                known[name] = flops([op for op in least if op.compute == compute])
+            apart = {c: letter(f"{prefix}least_{c}_flops") for c in more}
+            fewest = [
+                replace(fewest[0], flops=done - sum(apart.values())),
+                *one[1 : len(one) - len(own)],
+                *(Operator("all", "all", 1, compute=c, flops=f) for c, f in apart.items()),
+            ]
+        if case.offloads:
+            known |= _linked(least, prefix, "least_")
+            fewest = _apart([fewest[0], *one[2:]], prefix, "least_")
+        known[f"{prefix}floor_s"] = case.stages * step_time(fewest, rates, "overlap")
     if case.time_model == "operator":
-        return known | _by_part(pass_, f"{prefix}bound_s", lambda ops: step_time(ops, rates))
-    return known | {f"{prefix}bound_s": step_time(one, rates, case.time_model)}
+        return known | _by_part(
+            pass_, f"{prefix}bound_s", lambda ops: case.stages * step_time(ops, rates)
+        )
+    sent = sending_time(pass_) if case.time_model == "serial" else 0
+    whole = case.stages * (step_time(one, rates, case.time_model) + sent)
+    return known | {f"{prefix}bound_s": whole}
+
+
+def _linked(pass_: Sequence[Operator], prefix: str, which: str) -> Definitions:
+    """Define the bytes of a pass that go over the host link, each way."""
+    away = [op for op in pass_ if op.hosted]
+    return {
+        f"{prefix}{which}from_host_bytes": total(
+            op.count * (op.weight_bytes + op.read_bytes) for op in away
+        ),
+        f"{prefix}{which}to_host_bytes": total(op.count * op.write_bytes for op in away),
+    }
+
+
+def _apart(one: list[Operator], prefix: str, which: str) -> list[Operator]:
+    """Take what goes over the host link off the bytes of the pass as one operator."""
+    inward, outward = (letter(f"{prefix}{which}{way}_host_bytes") for way in ("from", "to"))
+    first = replace(one[0], weight_bytes=one[0].weight_bytes - inward - outward)
+    link = Operator("link", "all", 1, weight_bytes=inward, write_bytes=outward, hosted=True)
+    return [first, link, *one[1:]]
 
 
 def _by_part(pass_: Sequence[Operator], key: str, of: Callable[[list[Operator]], Q]) -> Definitions:

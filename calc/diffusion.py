@@ -186,6 +186,9 @@ def sweep_diffusion(
     """
     check_size(len(batches) * len(contexts))
     check_both_ways(case.model)
+    if case.ranks:
+        what = "denoising is computed on one device only"
+        raise RooflmError(what, "--tp", "Leave the layout out.")
     if case.lecture:
         what = "the lecture's accounting is of decode steps"
         raise RooflmError(what, "--accounting", "Leave the option out.")

@@ -291,6 +291,7 @@ def build_machine(name: str, block: Block) -> Machine:
         driver_bytes=None if driver is None else round(driver),
         flops={k: float(figure_value(v)) for k, v in entry.get("flops", {}).items()},
         best_flops={k: float(figure_value(v)) for k, v in entry.get("best_flops", {}).items()},
+        links={k: float(figure_value(v)) for k, v in entry.get("links", {}).items()},
         price_usd_per_hour=figure_value(price),
         price_date=str(price.get("date", "")) if is_map(price) else "",
     )

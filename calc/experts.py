@@ -7,7 +7,7 @@ E experts independently of each other, whatever they do within a token; checked 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from .errors import RooflmError
@@ -15,6 +15,7 @@ from .matmul import matmul_flops
 from .mlp import MLP
 from .passes import Operator, Precision, Routing, Segment
 from .readings import Q, formula, is_zero, total
+from .weights import Tensor, Weighted, read_bytes, vector
 
 
 @formula
@@ -76,7 +77,7 @@ def saturating_tokens(ridge: float, E: float, k: float, b_w: float = 2) -> float
 
 
 @dataclass(frozen=True)
-class Experts:
+class Experts(Weighted):
     """A feed-forward layer of routed experts, with or without shared ones."""
 
     F: Q
@@ -120,32 +121,24 @@ class Experts:
         """Experts that the router knows, the empty ones included [1]."""
         return self.E + self.zero
 
-    def router_parameters(self, D: Q) -> Q:
-        """Weights of the router [parameters]."""
-        return D * self.choices + (self.choices if self.router_bias else 0)
-
-    def shared_parameters(self, D: Q) -> Q:
-        """Weights of the shared experts and their gate [parameters]."""
-        if is_zero(self.shared):
-            return 0
-        mlp = MLP(self.shared, self.gated, self.bias)
-        return mlp.parameters(D)["mlp"] + (D if self.shared_gate else 0)
-
     def expert_parameters(self, D: Q) -> Q:
         """Weights of one routed expert [parameters]."""
         return self.expert().parameters(self.width(D))["mlp"]
 
-    def latent_parameters(self, D: Q) -> Q:
-        """Weights of the projections to the experts' width and back [parameters]."""
-        return 0 if self.latent is None else 2 * D * self.latent
-
-    def parameters(self, D: Q) -> dict[str, Q]:
-        """Count the parameters of one layer by part."""
-        return {
-            "experts": self.E * self.expert_parameters(D),
-            "shared_experts": self.shared_parameters(D) + self.latent_parameters(D),
-            "router": self.router_parameters(D),
-        }
+    def tensors(self, D: Q) -> Iterator[Tensor]:
+        """List the weights of one layer, all its experts."""
+        yield Tensor("router", "router", D, self.choices)
+        if self.router_bias:
+            yield vector("router", "router", self.choices)
+        if self.latent is not None:
+            yield Tensor("latent", "shared_experts", D, self.latent)
+            yield Tensor("latent", "shared_experts", self.latent, D)
+        yield from self.expert().tensors(self.width(D), "experts", "experts", self.E)
+        if not is_zero(self.shared):
+            mlp = MLP(self.shared, self.gated, self.bias)
+            yield from mlp.tensors(D, "shared", "shared_experts")
+            if self.shared_gate:
+                yield vector("shared up", "shared_experts", D)
 
     @property
     def used(self) -> Q:
@@ -160,7 +153,7 @@ class Experts:
         """Probabilities of a skewed routing, empty experts among them; None where it is even."""
         if routing.shares:
             if not is_zero(self.zero):
-                what = "which of the experts are empty is not told by their probabilities"
+                what = "which experts are empty, or on other ranks, is not told by probabilities"
                 raise RooflmError(what, "--routing", "Write even or zipf:1.0.")
             if len(routing.shares) != self.E or abs(sum(routing.shares) - self.k) > 1e-6 * self.k:
                 what = f"{len(routing.shares)} probabilities that add up to {sum(routing.shares):g}"
@@ -195,14 +188,15 @@ class Experts:
         self, D: Q, count: Q, segments: Sequence[Segment], precision: Precision
     ) -> Iterator[Operator]:
         """List what `count` such layers execute in a pass."""
-        b_w, b_x = precision.weights.bytes, precision.activations.bytes
+        b_x, held = precision.activations.bytes, list(self.tensors(D))
         rows = total(s.rows for s in segments)
         yield Operator(
             name="router",
             part="router",
             count=count,
             flops=matmul_flops(rows, D, self.choices),
-            weight_bytes=b_w * self.router_parameters(D),
+            compute=precision.compute_of("router"),
+            weight_bytes=read_bytes(held, "router", precision),
             activation_bytes=(b_x * D + 4 * self.choices) * rows,
             live_bytes=(2 * b_x * D + 4 * self.choices) * rows,
         )
@@ -212,7 +206,8 @@ class Experts:
                 part="experts",
                 count=count,
                 flops=2 * matmul_flops(rows, D, self.latent),
-                weight_bytes=b_w * self.latent_parameters(D),
+                compute=precision.compute_of("shared_experts"),
+                weight_bytes=read_bytes(held, "latent", precision),
                 activation_bytes=2 * b_x * (D + self.latent) * rows,
                 live_bytes=b_x * (2 * D + self.latent) * rows,
             )
@@ -220,13 +215,14 @@ class Experts:
         d, one, used = self.width(D), self.expert(), self.used
         if precision.routing.fewest and not is_zero(self.zero):
             used = 0
-        up, down = one.up_parameters(d), one.down_parameters(d)
+        each, compute = list(one.tensors(d, "experts", "experts")), precision.compute_of("experts")
         yield Operator(
             name="experts up",
             part="experts",
             count=count,
             flops=matmul_flops(used * rows, d, (one.matrices - 1) * self.F),
-            weight_bytes=b_w * touched * up,
+            compute=compute,
+            weight_bytes=touched * read_bytes(each, "experts up", precision),
             activation_bytes=b_x * used * (d + self.F) * rows,
             live_bytes=b_x * (2 * D + used * (d + one.matrices * self.F)) * rows,
         )
@@ -235,34 +231,35 @@ class Experts:
             part="experts",
             count=count,
             flops=matmul_flops(used * rows, self.F, d),
-            weight_bytes=b_w * touched * down,
+            compute=compute,
+            weight_bytes=touched * read_bytes(each, "experts down", precision),
             activation_bytes=b_x * used * (self.F + d) * rows,
             live_bytes=b_x * (2 * D + used * (self.F + d)) * rows,
         )
         if not is_zero(self.shared):
             mlp = MLP(self.shared, self.gated, self.bias)
             for op in mlp.operators(D, count, segments, precision):
-                gate = D if self.shared_gate and op.name == "mlp up" else 0
-                yield Operator(
-                    name=op.name.replace("mlp", "shared"),
+                name = op.name.replace("mlp", "shared")
+                gated = self.shared_gate and name == "shared up"
+                yield replace(
+                    op,
+                    name=name,
                     part="shared experts",
-                    count=count,
-                    flops=op.flops + (matmul_flops(rows, D, 1) if gate else 0),
-                    weight_bytes=op.weight_bytes + b_w * gate,
-                    activation_bytes=op.activation_bytes,
-                    live_bytes=op.live_bytes,
+                    flops=op.flops + (matmul_flops(rows, D, 1) if gated else 0),
+                    compute=precision.compute_of("shared_experts"),
+                    weight_bytes=read_bytes(held, name, precision),
                 )
 
 
 @dataclass(frozen=True)
-class NoFeedForward:
+class NoFeedForward(Weighted):
     """A layer whose feed-forward was taken out."""
 
     LETTERS: ClassVar[dict[str, str]] = {}
 
-    def parameters(self, D: Q) -> dict[str, Q]:
-        """Count no parameters."""
-        return {}
+    def tensors(self, D: Q) -> Iterator[Tensor]:
+        """List no weights."""
+        return iter(())
 
     def operators(
         self, D: Q, count: Q, segments: Sequence[Segment], precision: Precision

@@ -3,22 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from .definitions import Definitions, Question, compose, definitions, point
+from .case import Case, few_sequences, fullest, max_sequences, slowest
+from .definitions import (
+    Definitions,
+    Question,
+    compose,
+    definitions,
+    model_definitions,
+    point,
+)
 from .errors import RooflmError, nearest
-from .passes import FORMATS
+from .formats import FORMATS
+from .passes import prefill
+from .requests import prefill_passes
 from .sweep import assumptions
 from .symbols import UNITS, Expr, Values, latex, letter, number, symbolic_case, sympy, text
 
 
 def explain(question: Question, quantity: str) -> dict[str, Any]:
     """Answer with the formula of a quantity, its subtotals, the substitution and the value."""
+    whole = question.case
+    if whole.ranks:
+        question = replace(question, case=_deciding(question, quantity))
+        if quantity.rpartition(".")[2] in _of_model(whole):
+            question = replace(question, case=replace(whole, ranks=(), links=None))
     symbolic = symbolic_case(question.case)
     values = symbolic.values | point(question)
     known = definitions(question, symbolic)
     name = resolve(quantity, known)
-    terms = [_term(inner, known, values) for inner in reachable(name, known)]
+    used = reachable(name, known)
+    if few_sequences(whole, question.batch) and _times(used):
+        what = "with fewer sequences than stages a token takes what all stages take together"
+        raise RooflmError(what, "--batch", "Explain a batch of as many, or sweep this one.")
+    terms = [_term(inner, known, values) for inner in used]
     letters = {s for t in terms for s in known[t["name"]].free_symbols if s.name not in known}
     phase = "decode" if question.work is None else question.work.phase
     return {
@@ -33,14 +53,51 @@ def explain(question: Question, quantity: str) -> dict[str, Any]:
         "unit": terms[0]["unit"],
         "terms": terms,
         "letters": {
-            s.name: {"value": values[s], "unit": UNITS.get(s.name, "1")}
+            s.name: {"value": values[s], "unit": _unit_of_letter(s.name)}
             for s in sorted(letters, key=str)
             if s in values
         },
-        "assumptions": assumptions(question.case, phase, [question.context]),
+        "assumptions": assumptions(whole, phase, [question.context]),
         "omits": omits_of(name),
         "source": source_of(name),
     }
+
+
+def _unit_of_letter(name: str) -> str:
+    """Tell the unit of a letter; peaks of other formats are C_fp8 and the like."""
+    return UNITS.get(name, "FLOP/s" if name.startswith("C_") else "1")
+
+
+def _deciding(question: Question, quantity: str) -> Case:
+    """Choose the rank that a quantity of a layout is that of: the fullest, or the slowest."""
+    case, work = question.case, question.work
+    segments = case.step(question.batch, question.context)
+    if work is not None:
+        segments = prefill_passes(question.batch, work)[-1]
+    if quantity.startswith("prefill."):
+        segments = prefill(question.batch, question.context)
+    of_memory = (
+        "memory", "weights", "kv_cache", "state", "activations", "margin", "reserve",
+    )  # fmt: skip
+    last = quantity.rpartition(".")[2]
+    if quantity == "prefill_activations_bytes":
+        return fullest(case, prefill(1, question.context))
+    if quantity == "max_sequences":
+        most = max_sequences(case, question.context)
+        return fullest(case, case.step(max(1, most), question.context))
+    by_memory = last.startswith(of_memory) or quantity.startswith("reserved")
+    return (fullest if by_memory else slowest)(case, segments)
+
+
+def _times(names: list[str]) -> bool:
+    """Tell whether any of some quantities is the time of a pass."""
+    return any(n.rpartition(".")[2] in ("time_s", "bound_s", "floor_s") for n in names)
+
+
+def _of_model(case: Case) -> set[str]:
+    """Name the quantities that are those of the whole model, whatever the layout."""
+    alone = symbolic_case(replace(case, ranks=(), links=None)).case
+    return {*model_definitions(alone), "touched_parameters", "untouched"} - {"weights_bytes"}
 
 
 def _term(name: str, known: Definitions, values: Values) -> dict[str, Any]:
@@ -124,7 +181,7 @@ def unit_of(name: str) -> str:
         return "B"
     if last == "max_sequences":
         return "sequences"
-    plain = ("batch", "passes", "runs", "speedup")
+    plain = ("batch", "passes", "runs", "speedup", "devices")
     return "1" if last in plain else "tokens" if last == "tokens_per_pass" else "parameters"
 
 

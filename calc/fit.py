@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .case import Case, max_context_tokens, max_sequences, memory, memory_bytes
+from .case import (
+    Case,
+    fullest,
+    host_memory,
+    max_context_tokens,
+    max_sequences,
+    memory,
+    memory_bytes,
+    reserved,
+)
 from .errors import RooflmError
 from .hardware import Machine, capacity
-from .memory import BATCHED_TOKENS, BLOCK_TOKENS, activations_bytes, reserved_cache_bytes
-from .model import ledger, total_parameters
+from .memory import BATCHED_TOKENS, BLOCK_TOKENS, activations_bytes
+from .model import total_parameters
 from .passes import prefill
-from .sweep import assumptions
+from .sweep import assumptions, devices_of
 
 MOST_POINTS = 2000
 MOST_CHIPS = 3
@@ -36,11 +45,13 @@ def fit(case: Case, batches: Sequence[int], contexts: Sequence[int]) -> dict[str
         "capacity_basis": basis,
         "capacity_nominal_bytes": case.machine.label_bytes,
         "capacity_driver_bytes": case.machine.driver_bytes,
+        **devices_of(case),
     }
     said = assumptions(case, contexts=contexts, timed=False)
     if not case.lecture and not case.model.denoises:
         longest = max(contexts)
-        whole = activations_bytes(ledger(case.model, prefill(1, longest), case.precision))
+        alone = prefill(1, longest)
+        whole = activations_bytes(fullest(case, alone).ledger(alone))
         answer["prefill_activations_bytes"] = whole
         said.append(
             f"activations are those of a decode step; one prompt of {longest:,} tokens in a "
@@ -65,20 +76,22 @@ def point(case: Case, B: int, S: int) -> dict[str, Any]:
     """Answer one batch at one context."""
     limit = case.limit[0]
     segments = case.step(B, S)
-    kinds = memory(case, segments, case.ledger(segments))
+    full = fullest(case, segments)
+    kinds = memory(full, segments, full.ledger(segments))
     held = sum(kinds.values())
     return {
         "batch": B,
         "context_tokens": S,
         "memory": kinds,
         "memory_bytes": held,
+        **host_memory(case, segments),
         "capacity_bytes": limit,
         "margin_bytes": limit - held,
         "fits": held <= limit,
         "max_sequences": max_sequences(case, S),
         "reserved_kv_cache_bytes": {
             "needed": kinds["kv_cache_bytes"],
-            **reserved_cache_bytes(case.model, case.precision, B, S),
+            **reserved(full, B, S),
         },
     }
 

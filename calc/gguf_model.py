@@ -10,14 +10,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from .attention import Attention, NoMixer, QKNorm
 from .errors import RooflmError, nearest
 from .experts import Experts, NoFeedForward
-from .gguf_file import Shape, read_header
+from .gguf_file import Shape, Tensor, read_header
 from .mixers import Mixer
 from .mla import MLA
 from .mlp import MLP
@@ -74,7 +74,44 @@ def read_gguf(path: Path) -> Model:
         # Every tensor was taken with its shape: this is a defect of this module.
         what = f"the tensors hold {total} weights and the model read from them"
         raise file.error(f"{what} {total_parameters(model)}", FIX)
-    return model
+    known, unknown = formats_of(model, keys, tensors)
+    return replace(model, weights_format=known, weights_unknown=unknown)
+
+
+PLAIN = {"f32": "fp32", "f16": "fp16"}
+"""Types of tensors that have another name here."""
+FILE_TYPES = {
+    10: "q2_k-file", 11: "q3_k_s", 12: "q3_k_m", 13: "q3_k_l", 14: "q4_k_s", 15: "q4_k_m",
+    16: "q5_k_s", 17: "q5_k_m", 18: "q6_k", 21: "q2_k_s",
+}  # fmt: skip
+"""Mixtures by general.file_type (github.com/ggml-org/llama.cpp, include/llama.h, llama_ftype)."""
+CLOSE = 0.002
+"""Share by which a mixture may miss the bytes of a file: norms are fp32 there."""
+
+
+def formats_of(
+    model: Model, keys: Mapping[str, Any], tensors: Mapping[str, Tensor]
+) -> tuple[str | None, str]:
+    """Tell the format of a file's matrices, or why there is no one name for them.
+
+    model: what the file holds; keys, tensors: its header. A mixture has to have its bytes.
+    """
+    from .configquant import MATRICES
+    from .formats import FORMATS
+    from .memory import weights_bytes
+    from .precision import precision_of
+
+    kinds = {t.type.lower() for t in tensors.values() if len(t.shape) > 1}
+    names = sorted(PLAIN.get(kind, kind) for kind in kinds)
+    if len(names) == 1 and names[0] in FORMATS:
+        return names[0], ""
+    number = keys.get("general.file_type")
+    mixture = FILE_TYPES.get(number) if isinstance(number, int) else None
+    if mixture is not None:
+        held = weights_bytes(model, precision_of(mixture, model=model))
+        if abs(held / sum(t.bytes for t in tensors.values()) - 1) <= CLOSE:
+            return mixture, ""
+    return None, f"{MATRICES}{', '.join(names)}"
 
 
 @dataclass

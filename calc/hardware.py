@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from .errors import RooflmError
-from .passes import FORMATS
+from .formats import FORMATS
 from .timing import Rates
 
 
@@ -26,6 +26,8 @@ class Machine:
     """Dense datasheet peak of each format [FLOP/s]."""
     best_flops: Mapping[str, float] = field(default_factory=dict[str, float])
     """Rates that somebody measured above the datasheet [FLOP/s]."""
+    links: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Links to other devices, one direction of one device [B/s]."""
     price_usd_per_hour: float | None = None
     price_date: str = ""
 
@@ -48,14 +50,18 @@ def bound_flops(machine: Machine, compute: str) -> float:
     raise RooflmError(what, "--on", fix)
 
 
-def rates(machine: Machine, compute: str, needed: bool = True) -> Rates:
+def rates(machine: Machine, compute: str, needed: bool = True, others: Iterable[str] = ()) -> Rates:
     """Rates of a machine for one compute format, as `bound_flops` has them.
 
-    Where the compute rate is not `needed`, a machine without one has None.
+    Where the compute rate is not `needed`, a machine without one has None. others: formats that
+    multiply weights of fewer bits; those that the machine lacks are left out, so that such
+    weights are expanded and multiplied in the first format.
     """
     lacks = compute not in machine.flops and compute not in machine.best_flops
     peak = None if lacks and not needed else bound_flops(machine, compute)
-    return Rates(peak, machine.bandwidth_bytes_per_s)
+    has = {*machine.flops, *machine.best_flops}
+    own = {other: bound_flops(machine, other) for other in others if other in has}
+    return Rates(peak, machine.bandwidth_bytes_per_s, own)
 
 
 def natural_format(machine: Machine) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from .architectures import FAMILIES, REFUSED, SAME
 from .configkeys import MOST_LAYERS, Absent, Keys, Layout
 from .configlayers import Layer, Shared, parts_of, plain_layers
+from .configquant import KEY, NOTHING, FileFormats, file_formats
 from .errors import RooflmError, nearest
 from .experts import Experts, NoFeedForward
 from .mixers import Mixer
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 INNER = ("text_config", "llm_config", "language_config", "thinker_config")
 """Keys under which a multimodal config holds that of its language model."""
 LEFT_OUT = {
-    "quantization_config": "not read: weights count as elements",
     "vision_config": "left out: the vision tower and its projector",
     "audio_config": "left out: the audio tower and its projector",
     "num_nextn_predict_layers": "left out: layers that predict further tokens",
@@ -118,6 +118,7 @@ def model_of_config(config: dict[str, Any], name: str, where: str) -> Model:
         for holder in (config, inner):
             if holder.get(key) not in (None, 0, False):
                 keys.note(key, "in the config", reason)
+    formats = _formats(keys, config, D, layers)
     groups = _groups(layers)
     return Model(
         name=name,
@@ -137,8 +138,27 @@ def model_of_config(config: dict[str, Any], name: str, where: str) -> Model:
         extras=_extras(keys, D, V, layers),
         denoises=family.denoises,
         reference_repeats_heads=_repeated(keys),
+        weights_format=formats.weights,
+        weights_unknown=formats.unknown,
         provenance=tuple((field, *said) for field, said in keys.taken.items()),
     )
+
+
+def _formats(keys: Keys, config: dict[str, Any], D: int, layers: list[Layer]) -> FileFormats:
+    """Read the formats of the weights, where the file tells them."""
+    if all(c.get(KEY) in NOTHING for c in (config, keys.config)):
+        return FileFormats()
+    kinds: dict[Layer, frozenset[str]] = {}
+    for layer in layers:
+        if layer not in kinds:
+            mixer, ffn, _ = parts_of(layer)
+            kinds[layer] = frozenset(t.part for t in (*mixer.tensors(D), *ffn.tensors(D)))
+    formats = file_formats(config, keys.config, [kinds[layer] for layer in layers])
+    if formats.unknown:
+        keys.note("weights_format", "not known", f"key {KEY}: {formats.unknown}")
+    elif formats.weights is not None:
+        keys.note("weights_format", formats.weights, f"key {KEY}: {formats.said}")
+    return formats
 
 
 def _vocabulary(keys: Keys) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .branches import Branch, valid_range
-from .case import Case, figures, memory_bytes
+from .case import Case, figures, memory_bytes, slowest
 from .errors import RooflmError
 from .readings import Q
 from .symbols import BATCH, CONTEXT, Expr, Values, number, symbolic_case, sympy, text
@@ -36,6 +36,8 @@ class Answer:
 def step_s(case: Case, B: Q, S: Q) -> Q:
     """Time of a decode step, in any reading [s]."""
     segments = case.step(B, S)
+    if case.ranks:
+        case = slowest(case, segments)
     return figures(case, segments, case.ledger(segments), B * case.step_tokens)["time_s"]
 
 
@@ -56,14 +58,23 @@ def affine(expression: Expr, x: Expr) -> tuple[Expr, Expr] | None:
 
     None where it is neither: experts are touched by a power of the batch.
     """
-    expanded = sympy.expand(expression)
+    # Powers of sums that are no power of x stay: a batch of thousands has as many terms.
+    kept = {
+        power: sympy.Dummy(positive=True)
+        for power in expression.atoms(sympy.Pow)
+        if power.base.is_Add and power.exp.is_Integer and x not in power.free_symbols
+    }
+    expanded = sympy.expand(expression.xreplace(kept))
     slope = sympy.diff(expanded, x)
     if x in slope.free_symbols:
         slope = sympy.expand(-slope * x**2)
         fixed = sympy.expand(expanded - slope / x)
     else:
         fixed = sympy.expand(expanded - slope * x)
-    return None if x in slope.free_symbols | fixed.free_symbols else (fixed, slope)
+    if x in slope.free_symbols | fixed.free_symbols:
+        return None
+    back = {dummy: power for power, dummy in kept.items()}
+    return fixed.xreplace(back), slope.xreplace(back)
 
 
 def limits_of(expression: Expr, x: Expr) -> tuple[Expr, Expr]:

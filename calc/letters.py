@@ -45,6 +45,7 @@ def symbolic(model: Model) -> tuple[Model, dict[str, Q]]:
             ffn=part(g.ffn, name),
             copies=symbol("L_s", g.copies, name),
             own=symbol("P_o", g.own, name),
+            hosted=symbol("L_h", g.hosted, name),
         )
         for g, name in zip(model.groups, names, strict=True)
     )
@@ -80,7 +81,7 @@ def _differing(model: Model) -> set[str]:
     for group in model.groups:
         for letter, value in _letters(group):
             meanings.setdefault(letter, set()).add(value)
-    return {letter for letter, values in meanings.items() if len(values) > 1} | {"L"}
+    return {letter for letter, values in meanings.items() if len(values) > 1} | {"L", "L_h"}
 
 
 def _letters(group: Group) -> Iterator[tuple[str, Q]]:

@@ -79,8 +79,8 @@ class LinearAttention(Recurrent):
         values = self.heads * self.value
         made = 2 * self.heads * self.key + values * (2 if self.gate else 1)
         return Widths(
-            into=D * made,
-            out=values * D,
+            into=((D, made),),
+            out=((values, D),),
             rest=0,
             norms=values if self.norm else 0,
             wide=made,
@@ -154,13 +154,15 @@ class DeltaNet(Recurrent):
         by_head = self.decay == "head"
         decays = self.value_heads if by_head else self.value_heads * self.key
         made = self.channels + self.value_heads + decays + self.values
+        gates: tuple[tuple[Q, Q], ...]
         if self.rank is None:
-            gates = D * (decays + self.values)
+            gates = ((D, decays), (D, self.values))
         else:
-            gates = self.rank * (2 * D + decays + self.values)
+            rank = self.rank
+            gates = ((D, rank), (rank, decays), (D, rank), (rank, self.values))
         return Widths(
-            into=D * (self.channels + self.value_heads) + gates,
-            out=self.values * D,
+            into=((D, self.channels), (D, self.value_heads), *gates),
+            out=((self.values, D),),
             # Bias and scale of the decays beside the convolution.
             rest=self.channels * self.taps + decays + self.value_heads,
             norms=self.value,

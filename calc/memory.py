@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from .model import Model, total_parameters
+from .model import Model, tensors
 from .passes import Operator, Precision
 from .readings import Q, ceil, formula, minimum, total, widest
+from .weights import tensor_bytes
 
 
 def weights_bytes(model: Model, precision: Precision, norms: bool = True) -> Q:
     """Bytes that the weights take [B]; `norms=False` is the lecture's count."""
-    return precision.weights.bytes * total_parameters(model, norms)
+    held = total(
+        times * tensor_bytes(tensor, precision)
+        for times, tensor in tensors(model)
+        if norms or tensor.part not in ("norms", "qk_norm")
+    )
+    return int(held) if isinstance(held, float) and held.is_integer() else held
 
 
 def activations_bytes(ledger: Sequence[Operator]) -> Q:
@@ -84,12 +90,12 @@ def reserved_cache_bytes(model: Model, precision: Precision, B: Q, S: Q) -> dict
     paged: list[Q] = []
     padded: list[Q] = []
     for g in model.groups:
-        each, window = B * g.count * precision.cache.bytes, g.mixer.window_tokens
+        each, window = B * g.count, g.mixer.window_tokens
         if window is None:
-            paged.append(each * g.mixer.cache_elements(whole))
+            paged.append(each * g.mixer.cache_bytes(whole, precision))
             padded.append(paged[-1])
             continue
-        token = each * g.mixer.token_elements
+        token = each * g.mixer.token_bytes(precision)
         if g.mixer.kind == "chunked":
             held = minimum(whole, paged_chunk_tokens(window, S))
         else:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 from .passes import Operator, Precision, Segment
 from .readings import Q
 from .state import Kept
+from .weights import Tensor
 
 
 class Mixer(Protocol):
@@ -58,12 +59,24 @@ class Mixer(Protocol):
         """What the reference implementation keeps of it."""
         ...
 
+    def tensors(self, D: Q) -> Iterator[Tensor]:
+        """List the weights of one layer, D the model width."""
+        ...
+
     def parameters(self, D: Q) -> dict[str, Q]:
         """Count the parameters of one layer by part, D the model width."""
         ...
 
     def cache_elements(self, S: Q) -> Q:
         """Count the elements that one layer keeps for a sequence of S tokens beside its state."""
+        ...
+
+    def token_bytes(self, precision: Precision) -> Q:
+        """Bytes that a token of a short context adds to the cache, scales included [B]."""
+        ...
+
+    def cache_bytes(self, S: Q, precision: Precision) -> Q:
+        """Bytes that one layer keeps for a sequence of S tokens beside its state [B]."""
         ...
 
     def operators(

@@ -16,6 +16,7 @@ from .matmul import matmul_flops
 from .passes import Operator, Precision, Segment
 from .readings import Q, formula, minimum, total
 from .state import NOTHING
+from .weights import Tensor, Weighted, read_bytes, vector
 
 
 @formula
@@ -88,7 +89,7 @@ def crossover_tokens(c: float, r: float, d: float, v: float) -> float:
 
 
 @dataclass(frozen=True)
-class MLA:
+class MLA(Weighted):
     """A mixer: multi-head latent attention of one layer."""
 
     N: Q
@@ -139,37 +140,29 @@ class MLA:
         """Elements of a token in the reference implementation [elements]."""
         return self.token_elements
 
-    def query_parameters(self, D: Q) -> Q:
-        """Weights of the query projections [parameters]."""
-        heads = self.N * (self.d + self.r)
-        if self.q is None:
-            return D * heads
-        return D * self.q + self.q * heads + (self.q if self.q_bias else 0)
-
-    def down_parameters(self, D: Q) -> Q:
-        """Weights of the projection into the latent and the rotary key [parameters]."""
-        return D * (self.c + self.r) + (self.c + self.r if self.q_bias else 0)
-
-    def gate_parameters(self, D: Q) -> Q:
-        """Weights of the gate on the output [parameters]."""
-        return D * self.N if self.gate else 0
-
     @property
-    def up_parameters(self) -> Q:
-        """Weights that make keys and values of the latent [parameters]."""
-        return self.c * self.N * (self.d + self.v)
+    def heads_width(self) -> Q:
+        """Columns of the queries of all heads [1]."""
+        return self.N * (self.d + self.r)
 
-    def parameters(self, D: Q) -> dict[str, Q]:
-        """Count the parameters of one layer by part."""
-        out = self.N * self.v * D + (D if self.out_bias else 0)
-        return {
-            "attention": self.query_parameters(D)
-            + self.down_parameters(D)
-            + self.gate_parameters(D)
-            + self.up_parameters
-            + out,
-            "qk_norm": self.norm_parameters,
-        }
+    def tensors(self, D: Q) -> Iterator[Tensor]:
+        """List the weights of one layer."""
+        latent = self.c + self.r
+        if self.q is None:
+            yield Tensor("qkv", "attention", D, self.heads_width)
+        else:
+            yield Tensor("qkv", "attention", D, self.q)
+            yield Tensor("qkv", "attention", self.q, self.heads_width)
+        yield Tensor("qkv", "attention", D, latent)
+        if self.q_bias:
+            yield vector("qkv", "attention", latent + (0 if self.q is None else self.q))
+        if self.gate:
+            yield Tensor("qkv", "attention", D, self.N)
+        yield vector("qkv", "qk_norm", self.norm_parameters)
+        yield Tensor("attention", "attention", self.c, self.N * (self.d + self.v))
+        yield Tensor("out", "attention", self.N * self.v, D)
+        if self.out_bias:
+            yield vector("out", "attention", D)
 
     @property
     def norm_parameters(self) -> Q:
@@ -177,6 +170,15 @@ class MLA:
         if not self.latent_norms:
             return 0
         return self.c + (0 if self.q is None else self.q)
+
+    def token_bytes(self, precision: Precision) -> Q:
+        """Bytes of the latent and the rotary key of one token, scales included [B]."""
+        cache = precision.cache
+        return cache.vector_bytes(self.c, "latent") + cache.vector_bytes(self.r, "rope")
+
+    def cache_bytes(self, S: Q, precision: Precision) -> Q:
+        """Bytes that one layer keeps for a sequence of S tokens [B]."""
+        return self.token_bytes(precision) * S
 
     def cache_elements(self, S: Q) -> Q:
         """Count the elements that one layer keeps for a sequence of S tokens."""
@@ -235,21 +237,22 @@ class MLA:
         self, D: Q, count: Q, segments: Sequence[Segment], precision: Precision
     ) -> Iterator[Operator]:
         """List what `count` such layers execute in a pass."""
-        b_w, b_kv, b_x = precision.weights.bytes, precision.cache.bytes, precision.activations.bytes
+        b_x, token = precision.activations.bytes, MLA.token_bytes(self, precision)
+        held, compute = list(MLA.tensors(self, D)), precision.compute_of("attention")
         rows = total(s.rows for s in segments)
-        queries, latent = self.N * (self.d + self.r), self.c + self.r
+        queries, latent = self.heads_width, self.c + self.r
         rank = 0 if self.q is None else self.q
         into = queries if self.q is None else self.q
         second = 0 if self.q is None else matmul_flops(rows, self.q, queries)
-        gate = self.gate_parameters(D)
+        gate = D * self.N if self.gate else 0
         yield Operator(
             name="qkv",
             part="attention projections",
             count=count,
             flops=matmul_flops(rows, D, into + latent) + second + matmul_flops(rows, gate, 1),
-            weight_bytes=b_w
-            * (self.query_parameters(D) + self.down_parameters(D) + gate + self.norm_parameters),
-            write_bytes=b_kv * latent * total(s.rows for s in segments if s.keeps),
+            compute=compute,
+            weight_bytes=read_bytes(held, "qkv", precision),
+            write_bytes=token * total(s.rows for s in segments if s.keeps),
             activation_bytes=b_x * (D + 2 * rank + queries) * rows,
             live_bytes=b_x * (2 * D + rank + queries + latent) * rows,
         )
@@ -257,12 +260,10 @@ class MLA:
             name="attention",
             part="attention",
             count=count,
+            compute=precision.attention_compute,
             flops=self.core_flops(segments),
-            weight_bytes=b_w * self.up_parameters,
-            read_bytes=total(
-                s.sequences * (b_kv * mla_cache_elements(self.c, self.r, self.cache_tokens(s)))
-                for s in segments
-            ),
+            weight_bytes=read_bytes(held, "attention", precision),
+            read_bytes=total(s.sequences * (token * self.cache_tokens(s)) for s in segments),
             activation_bytes=b_x * (queries + self.N * self.v) * rows,
             live_bytes=b_x * (D + queries + self.N * (self.c + self.v)) * rows,
         )
@@ -271,7 +272,8 @@ class MLA:
             part="attention projections",
             count=count,
             flops=matmul_flops(rows, self.N * self.v, D),
-            weight_bytes=b_w * (self.N * self.v * D + (D if self.out_bias else 0)),
+            compute=compute,
+            weight_bytes=read_bytes(held, "out", precision),
             activation_bytes=b_x * (self.N * self.v + D) * rows,
             live_bytes=b_x * (2 * D + self.N * self.v) * rows,
         )

@@ -15,6 +15,7 @@ from typing import ClassVar
 from .matmul import matmul_flops
 from .passes import Operator, Precision, Segment
 from .readings import Q, formula, total
+from .weights import Tensor, Weighted, read_bytes, vector
 
 
 @formula
@@ -93,7 +94,7 @@ def fractional_attention_tokens(D: Q, causal: bool = False) -> Q:
 
 
 @dataclass(frozen=True)
-class MLP:
+class MLP(Weighted):
     """A dense feed-forward layer."""
 
     F: Q
@@ -107,32 +108,30 @@ class MLP:
         """Weight matrices of the layer [1]."""
         return 3 if self.gated else 2
 
-    def parameters(self, D: Q) -> dict[str, Q]:
-        """Count the parameters of one layer by part."""
-        return {"mlp": self.up_parameters(D) + self.down_parameters(D)}
-
-    def up_parameters(self, D: Q) -> Q:
-        """Weights and biases of the matrices into the hidden width [parameters]."""
+    def tensors(self, D: Q, op: str = "mlp", part: str = "mlp", count: Q = 1) -> Iterator[Tensor]:
+        """List the weights of one layer, or of `count` equal ones that an operator reads."""
         up = self.matrices - 1
-        return mlp_parameters(D, self.F, up) + (up * self.F if self.bias else 0)
-
-    def down_parameters(self, D: Q) -> Q:
-        """Weights and biases of the matrix back to the model width [parameters]."""
-        return mlp_parameters(D, self.F, 1) + (D if self.bias else 0)
+        yield Tensor(f"{op} up", part, D, self.F, count * up, "ffn_up")
+        yield Tensor(f"{op} down", part, self.F, D, count, "ffn_down")
+        if self.bias:
+            yield vector(f"{op} up", part, self.F, count * up)
+            yield vector(f"{op} down", part, D, count)
 
     def operators(
         self, D: Q, count: Q, segments: Sequence[Segment], precision: Precision
     ) -> Iterator[Operator]:
         """List what `count` such layers execute in a pass."""
         F, up = self.F, self.matrices - 1
-        b_w, b_x = precision.weights.bytes, precision.activations.bytes
+        b_x, held = precision.activations.bytes, list(self.tensors(D))
+        compute = precision.compute_of("mlp")
         rows = total(s.rows for s in segments)
         yield Operator(
             name="mlp up",
             part="mlp",
             count=count,
             flops=mlp_flops(rows, D, F, up),
-            weight_bytes=b_w * self.up_parameters(D),
+            compute=compute,
+            weight_bytes=read_bytes(held, "mlp up", precision),
             activation_bytes=b_x * (D + F) * rows,
             # Residual, normed input, the up products, and the activated hidden row.
             live_bytes=b_x * (2 * D + up * F + F) * rows,
@@ -142,7 +141,8 @@ class MLP:
             part="mlp",
             count=count,
             flops=mlp_flops(rows, D, F, 1),
-            weight_bytes=b_w * self.down_parameters(D),
+            compute=compute,
+            weight_bytes=read_bytes(held, "mlp down", precision),
             activation_bytes=b_x * (F + D) * rows,
             live_bytes=b_x * (2 * D + F) * rows,
         )

@@ -35,8 +35,8 @@ class MLSTM(Recurrent):
         values = self.heads * self.value
         made = 2 * self.heads * self.key + 2 * values + 2 * self.heads
         return Widths(
-            into=D * made,
-            out=values * D,
+            into=((D, made),),
+            out=((values, D),),
             # Biases of the input and forget gates.
             rest=2 * self.heads,
             norms=values,

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from .attention import Attention
 from .errors import RooflmError
 from .experts import Experts, NoFeedForward
+from .formats import Format
 from .matmul import matmul_flops
 from .mixers import Mixer
 from .mlp import MLP
 from .passes import BF16, Operator, Precision, Routing, Segment
 from .readings import Q, formula, is_zero, minimum, total
 from .state import Kept
+from .weights import Tensor, vector
 
 if TYPE_CHECKING:
     from .residual import Residual
@@ -42,6 +44,8 @@ class Group:
     """Sets of weights that the layers share; each layer has its own if None."""
     own: Q = 0
     """Weights of further matrices of each layer beside shared ones: adapters, projections."""
+    hosted: Q = 0
+    """Layers whose weights, cache and state are in host memory."""
 
     @property
     def stored(self) -> Q:
@@ -81,6 +85,10 @@ class Model:
     """A diffusion model: each pass computes a sequence both ways and keeps nothing."""
     reference_repeats_heads: bool = False
     """The reference implementation caches keys and values of every query head."""
+    weights_format: str | None = None
+    """Format of the weights that the model's file tells, as `--weights` takes it."""
+    weights_unknown: str = ""
+    """What the file tells of formats that is not understood, so that `--weights` has to."""
     file_bytes: int | None = None
     """Bytes of the weights in the file that the model was read from [B]."""
     file_parameters: int | None = None
@@ -126,36 +134,48 @@ def embedding_read_bytes(rows: Q, V: Q, D: Q, b: Q = 2) -> Q:
     return minimum(rows, V) * D * b
 
 
-def parameters(model: Model) -> dict[str, Q]:
-    """Count the parameters of a model by part; parts that it lacks are absent.
+def tensors(model: Model) -> Iterator[tuple[Q, Tensor]]:
+    """List the weights of a model, each with how many layers hold such.
 
-    Returns a dict of part name to [parameters]; `sum` of it is the total. A tied head is 0: its
-    table is the embedding. Buffers that are not trained (rotary tables, masks) are left out.
+    A tied head is left out: its table is the embedding. Buffers that are not trained (rotary
+    tables, masks) are left out as well.
     """
     D, V = model.D, model.V
     E = D if model.embedding_width is None else model.embedding_width
     width = NORM_WEIGHTS[model.norm] * D
-    parts: dict[str, Q] = {
-        "embedding": embedding_parameters(V, E),
-        "head": (0 if model.tied else embedding_parameters(V, E)) + (V if model.head_bias else 0),
-        "norms": width * total(g.norms * g.stored for g in model.groups)
-        + (width if model.final_norm else 0),
-    }
-    if not is_zero(model.positions):
-        parts["positions"] = model.positions * D
-    if model.embedding_width is not None:
-        parts["projections"] = 2 * D * E
-    counted: list[tuple[Q, dict[str, Q]]] = []
+    yield 1, Tensor("embedding", "embedding", E, V, name="token_embd")
+    if not model.tied:
+        yield 1, Tensor("head", "head", E, V, name="output")
+    if model.head_bias:
+        yield 1, vector("head", "head", V)
     for group in model.groups:
-        counted += [(group.stored, group.mixer.parameters(D))]
-        counted += [(group.stored, group.ffn.parameters(D)), (group.count, {"own": group.own})]
+        yield group.stored, vector("norms", "norms", width * group.norms)
+    if model.final_norm:
+        yield 1, vector("final norm", "norms", width)
+    if not is_zero(model.positions):
+        yield 1, Tensor("embedding", "positions", D, model.positions)
+    if model.embedding_width is not None:
+        yield 1, Tensor("project in", "projections", E, D)
+        yield 1, Tensor("project out", "projections", D, E)
+    for group in model.groups:
+        yield from ((group.stored, t) for t in group.mixer.tensors(D))
+        yield from ((group.stored, t) for t in group.ffn.tensors(D))
+        if not is_zero(group.own):
+            yield group.count, Tensor("own", "own", group.own, 1)
     if model.residual is not None:
-        apart = model.residual.parameters(D, model.layers)
-        counted += [(model.layers, model.residual.layer_parameters(D)), (1, apart)]
-    for times, layer in counted:
-        for part, number in layer.items():
-            if not is_zero(number):
-                parts[part] = parts.get(part, 0) + times * number
+        yield from ((1, t) for t in model.residual.tensors(D, model.layers))
+
+
+def parameters(model: Model) -> dict[str, Q]:
+    """Count the parameters of a model by part; parts that it lacks are absent.
+
+    Returns a dict of part name to [parameters]; `sum` of it is the total. A tied head is 0.
+    """
+    parts: dict[str, Q] = {"embedding": 0, "head": 0, "norms": 0}
+    for times, tensor in tensors(model):
+        number = tensor.parameters
+        if not is_zero(number):
+            parts[tensor.part] = parts.get(tensor.part, 0) + times * number
     return parts
 
 
@@ -251,6 +271,16 @@ def cache_elements(model: Model, S: Q) -> Q:
     return total(g.count * g.mixer.cache_elements(S) for g in model.groups)
 
 
+def cache_bytes(model: Model, S: Q, precision: Precision) -> Q:
+    """Bytes that the cache of one sequence of S tokens takes, scales included, all layers [B]."""
+    return total(g.count * g.mixer.cache_bytes(S, precision) for g in model.groups)
+
+
+def token_bytes(model: Model, precision: Precision) -> Q:
+    """Bytes that a token of a short context takes in the cache of all layers [B]."""
+    return total(g.count * g.mixer.token_bytes(precision) for g in model.groups)
+
+
 def token_elements(model: Model) -> Q:
     """Count the cache elements that a token of a short context takes in all layers."""
     return total(g.count * g.mixer.token_elements for g in model.groups)
@@ -295,16 +325,18 @@ def _operators(
 ) -> Iterator[Operator]:
     D, V = model.D, model.V
     E = D if model.embedding_width is None else model.embedding_width
-    b_w, b_x = precision.weights.bytes, precision.activations.bytes
+    b_x = precision.activations.bytes
     rows = total(s.rows for s in segments)
     head_rows = total(s.sequences * s.head_rows for s in segments if not is_zero(s.head_rows))
-    norm_bytes = b_w * NORM_WEIGHTS[model.norm] * D
+    norm_bytes = b_x * NORM_WEIGHTS[model.norm] * D
 
-    gathered = embedding_read_bytes(rows, V, E, b_w)
+    # A row of the table is a column of its matrix.
+    table = precision.format_of("embedding", name="token_embd")
+    gathered = minimum(rows, V) * table.matrix_bytes(E, 1)
     if not is_zero(model.positions):
         # Equal sequences stand at equal positions: their rows are the same.
         places = total(s.new for s in segments)
-        gathered = gathered + embedding_read_bytes(places, model.positions, D, b_w)
+        gathered = gathered + embedding_read_bytes(places, model.positions, D, b_x)
     yield Operator(
         name="embedding",
         part="embedding",
@@ -318,7 +350,7 @@ def _operators(
     if model.residual is not None:
         yield from model.residual.operators(D, model.layers, segments, precision)
     for group, name in zip(model.groups, group_names(model), strict=True):
-        for op in _layer_operators(model, group, segments, precision):
+        for op in _group_operators(model, group, segments, precision):
             yield replace(op, name=f"{op.name} {name}") if name else op
     if is_zero(head_rows):
         return
@@ -338,11 +370,35 @@ def _operators(
         part="head",
         count=1,
         flops=matmul_flops(head_rows, E, V),
-        weight_bytes=b_w * (embedding_parameters(V, E) + (V if model.head_bias else 0)),
+        compute=precision.compute_of("head"),
+        weight_bytes=_head_format(model, precision).matrix_bytes(E, V)
+        + (b_x * V if model.head_bias else 0),
         activation_bytes=(b_x * E + 4 * V) * head_rows,
         # Logits are sampled in fp32.
         live_bytes=(b_x * E + 4 * V) * head_rows,
     )
+
+
+def _head_format(model: Model, precision: Precision) -> Format:
+    """Tell the format of the head, which is that of the embedding where it is the same table."""
+    if model.tied:
+        return precision.format_of("embedding", name="token_embd")
+    return precision.format_of("head", name="output")
+
+
+def _group_operators(
+    model: Model, group: Group, segments: Sequence[Segment], precision: Precision
+) -> Iterator[Operator]:
+    """List what the layers of a group execute, those in host memory apart."""
+    if is_zero(group.hosted):
+        yield from _layer_operators(model, group, segments, precision)
+        return
+    here = replace(group, count=group.count - group.hosted)
+    if not is_zero(here.count):
+        yield from _layer_operators(model, here, segments, precision)
+    away = replace(group, count=group.hosted)
+    for op in _layer_operators(model, away, segments, precision):
+        yield replace(op, name=f"{op.name} from host", hosted=True)
 
 
 def _layer_operators(
@@ -351,25 +407,26 @@ def _layer_operators(
     """List what the layers of a group execute."""
     D = model.D
     if model.norm != "none" and not is_zero(group.norms):
-        b_w, b_x = precision.weights.bytes, precision.activations.bytes
+        b_x = precision.activations.bytes
         moved = 2 * b_x * D * total(s.rows for s in segments)
         yield Operator(
             name="norms",
             part="norms",
             count=group.count * group.norms,
-            weight_bytes=b_w * NORM_WEIGHTS[model.norm] * D,
+            weight_bytes=b_x * NORM_WEIGHTS[model.norm] * D,
             activation_bytes=moved,
             live_bytes=moved,
         )
     if not is_zero(group.own):
         rows = total(s.rows for s in segments)
-        b_w, b_x = precision.weights.bytes, precision.activations.bytes
+        b_x, kind = precision.activations.bytes, precision.format_of("own")
         yield Operator(
             name="own",
             part="own",
             count=group.count,
             flops=matmul_flops(rows, group.own, 1),
-            weight_bytes=b_w * group.own,
+            compute=precision.compute_of("own"),
+            weight_bytes=kind.matrix_bytes(group.own, 1),
             activation_bytes=2 * b_x * D * rows,
             live_bytes=2 * b_x * D * rows,
         )
@@ -378,13 +435,13 @@ def _layer_operators(
 
 
 def _projection(name: str, rows: Q, D: Q, F: Q, precision: Precision) -> Operator:
-    b_w, b_x = precision.weights.bytes, precision.activations.bytes
+    b_x = precision.activations.bytes
     return Operator(
         name=name,
         part="embedding",
         count=1,
         flops=matmul_flops(rows, D, F),
-        weight_bytes=b_w * D * F,
+        weight_bytes=b_x * D * F,
         activation_bytes=b_x * (D + F) * rows,
         live_bytes=b_x * (D + F) * rows,
     )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
@@ -107,12 +110,17 @@ Weights = Annotated[
     str | None,
     typer.Option(
         metavar="FORMAT",
-        help="Number format of the weights.  [default: bf16, fp16 where a device has only that]",
+        help="Number format of the weights, or of parts: experts=mxfp4,rest=bf16.  [default: that "
+        "of the file, bf16 where it has none, fp16 where a device has only that]",
     ),
 ]
 Cache = Annotated[
     str | None,
-    typer.Option("--kv", metavar="FORMAT", help="Number format of the cache; as the weights."),
+    typer.Option(
+        "--kv",
+        metavar="FORMAT",
+        help="Number format of the cache.  [default: the 16 bits of the activations]",
+    ),
 ]
 State = Annotated[
     str | None,
@@ -136,6 +144,77 @@ DenoiseSteps = Annotated[
         metavar="COUNT", help="Denoising passes of a block, or of a diffusion model's request."
     ),
 ]
+Typed: TypeAlias = Mapping[str, "str | None"]
+"""What was typed of the options of a layout."""
+_WAYS = "COUNT"
+LAYOUT: dict[str, Any] = {
+    "tp": Annotated[
+        str | None, typer.Option("--tp", metavar=_WAYS, help="Devices that split every layer.")
+    ],
+    "pp": Annotated[
+        str | None, typer.Option("--pp", metavar=_WAYS, help="Stages that split the layers.")
+    ],
+    "ep": Annotated[
+        str | None,
+        typer.Option("--ep", metavar=_WAYS, help="Sets that the experts are dealt out to."),
+    ],
+    "dp": Annotated[
+        str | None,
+        typer.Option("--dp", metavar=_WAYS, help="Groups with sequences of their own."),
+    ],
+    "cp": Annotated[
+        str | None, typer.Option("--cp", metavar=_WAYS, help="Parts of the tokens of a cache.")
+    ],
+    "replicas": Annotated[
+        str | None, typer.Option("--replicas", metavar=_WAYS, help="Copies of everything.")
+    ],
+    "link": Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Bytes a second between devices of a node, one way."),
+    ],
+    "network": Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Bytes a second between nodes, one way of a device."),
+    ],
+    "link_latency": Annotated[
+        str | None, typer.Option(metavar="TIME", help="Latency of a message.  [default: 0]")
+    ],
+    "all_reduce": Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="ring (default), one-shot, two-shot or in-switch."),
+    ],
+    "gpu_layers": Annotated[
+        str | None,
+        typer.Option("--gpu-layers", metavar=_WAYS, help="Layers on the device; rest on the host."),
+    ],
+    "host_link": Annotated[
+        str | None,
+        typer.Option("--host-link", metavar="SIZE", help="Bytes a second from the host, one way."),
+    ],
+}
+"""Options that spread a model over devices, and over a device and its host."""
+
+
+def with_layout(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options of a layout; it gets what was typed of them as `layout`."""
+
+    @functools.wraps(command)
+    def wrapped(**typed: Any) -> Any:
+        layout = {name: typed.pop(name) for name in LAYOUT}
+        return command(**typed, layout=layout)
+
+    plain = inspect.signature(command, eval_str=True)
+    own = [p for p in plain.parameters.values() if p.name != "layout"]
+    kind = inspect.Parameter.KEYWORD_ONLY
+    more = [inspect.Parameter(n, kind, default=None, annotation=a) for n, a in LAYOUT.items()]
+    last = [p for p in own if p.name in ("format", "output", "quiet", "debug")]
+    first = [p for p in own if p not in last]
+    ordered = [p.replace(kind=kind) for p in (*first, *more, *last)]
+    wrapped.__signature__ = plain.replace(parameters=ordered)  # pyright: ignore
+    wrapped.__annotations__ = {p.name: p.annotation for p in ordered}
+    return wrapped
+
+
 Set = Annotated[
     list[str],
     typer.Option("--set", metavar="KEY=VALUE", help="Change a dimension or trait: K=8, tied=true."),
@@ -166,6 +245,12 @@ Reserve = Annotated[
 Capacity = Annotated[
     str | None, typer.Option(metavar="SIZE", help="Memory in place of the device's own: 128GiB.")
 ]
+GpuShare = Annotated[
+    str | None,
+    typer.Option(
+        "--gpu-share", metavar="SHARE", help="Share of the memory that a GPU may use: 75%."
+    ),
+]
 ModelsFile = Annotated[
     str | None, typer.Option("--models", metavar="FILE", help="A YAML file of further models.")
 ]
@@ -190,5 +275,32 @@ Provenance = Annotated[
 Sensitivity = Annotated[
     bool, typer.Option("--sensitivity", help="Elasticities of time and throughput as well.")
 ]
+NumbersFile = Annotated[
+    str | None,
+    typer.Argument(metavar="[FILE]", help="A text of numbers, a row a line, or a .safetensors."),
+]
+Values = Annotated[
+    str | None, typer.Option(metavar="NUMBERS", help="Numbers in place of a file: 5.2342,1.5.")
+]
+TensorName = Annotated[
+    str | None, typer.Option("--tensor", metavar="NAME", help="A tensor of a .safetensors file.")
+]
+Bits = Annotated[str, typer.Option(metavar="COUNT", help="Bits of a code, 2 to 16.")]
+Unsigned = Annotated[bool, typer.Option("--unsigned", help="Codes from 0 to 2^b - 1, not about 0.")]
+Symmetric = Annotated[bool, typer.Option("--symmetric", help="No zero point: 0 is code 0.")]
+Scale = Annotated[
+    str | None, typer.Option(metavar="NUMBER", help="Step between codes; from the range if absent.")
+]
+ZeroPoint = Annotated[
+    str | None, typer.Option("--zero-point", metavar="CODE", help="Code of 0, with --scale.")
+]
+Per = Annotated[
+    str, typer.Option("--per", metavar="WHAT", help="A scale per tensor, channel (row) or group.")
+]
+GroupSize = Annotated[
+    str | None,
+    typer.Option("--group", metavar="COUNT", help="Numbers of a row in a group.  [default: 128]"),
+]
+First = Annotated[str, typer.Option("--first", metavar="COUNT", help="Numbers that are shown.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No notes below the tables.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of a defect.")]

@@ -68,6 +68,14 @@ def show_page(answer: Answer, provenance: bool = False) -> Page:
     ]
     if layers:
         tables.append(Table(columns, layers))
+    if "ranks" in answer:
+        heads = ("ranks alike", "parameters", "weights [GB]", "cache a token [B]", "layers")
+        ranks = [
+            (f"{r['ranks']:,}", f"{r['parameters']:,}", show_gb(r["weights_bytes"]),
+             f"{r['cache_bytes_per_token']:,.6g}", f"{r['layers']}")
+            for r in answer["ranks"]
+        ]  # fmt: skip
+        tables.append(Table(heads, ranks, f"{answer['devices']} devices"))
     if provenance:
         told = answer["provenance"] or [{"field": "all", "value": "", "origin": answer["source"]}]
         origins = [(p["field"], p["value"], p["origin"]) for p in told]
@@ -79,7 +87,13 @@ def show_page(answer: Answer, provenance: bool = False) -> Page:
     if cache["state_bytes_per_sequence"]:
         per_token += f", and a state of {cache['state_bytes_per_sequence']:,} bytes"
     source = f"source: {answer['source']}"
-    notes = [per_token, *answer["unusual"], *answer["assumptions"], source]
+    notes = [
+        per_token,
+        *answer.get("layout", ()),
+        *answer["unusual"],
+        *answer["assumptions"],
+        source,
+    ]
     if answer["file_bytes"] is not None:
         notes.insert(0, f"the weights of the file take {answer['file_bytes']:,} bytes")
     reference = cache["reference"]
@@ -94,15 +108,17 @@ def show_page(answer: Answer, provenance: bool = False) -> Page:
 def fit_page(answer: Answer) -> Page:
     """Lay out what fills the memory."""
     state = ["state [GB]"] if "state_bytes" in answer["rows"][0]["memory"] else []
+    host = ["host [GB]"] if "host_bytes" in answer["rows"][0] else []
     heads = ["batch", "context", "weights [GB]", "cache [GB]", *state, "activations [GB]",
              "reserve [GB]",
-             "memory [GB]", "margin [GB]", "fits", "sequences that fit"]  # fmt: skip
+             "memory [GB]", *host, "margin [GB]", "fits", "sequences that fit"]  # fmt: skip
     rows = [
         (f"{r['batch']:,}", f"{r['context_tokens']:,}", show_gb(r["memory"]["weights_bytes"]),
          show_gb(r["memory"]["kv_cache_bytes"]),
          *([show_gb(r["memory"]["state_bytes"])] if state else []),
          _gb(r["memory"].get("activations_bytes")),
          _gb(r["memory"].get("reserve_bytes")), show_gb(r["memory_bytes"]),
+         *([show_gb(r["host_bytes"])] if host else []),
          show_gb(r["margin_bytes"]), _yes(r["fits"]), f"{r['max_sequences']:,}")
         for r in answer["rows"]
     ]  # fmt: skip
@@ -114,13 +130,14 @@ def sweep_page(answer: Answer) -> Page:
     """Lay out a sweep of decode steps, prefills or requests."""
     rows = answer["rows"]
     state = ["state [GB]"] if "state_bytes" in rows[0] else []
+    host = ["host [GB]"] if "host_bytes" in rows[0] else []
     beside = ["speed-up", "even batch"] if "speedup" in rows[0] else []
-    heads = ["batch", "context", "weights [GB]", "cache [GB]", *state, "memory [GB]", "fits",
+    heads = ["batch", "context", "weights [GB]", "cache [GB]", *state, "memory [GB]", *host, "fits",
              *_time_heads(answer["phase"]), "tokens/s", *beside, "FLOP/B", "regime"]  # fmt: skip
     cells = [
         (_number(r["batch"]), _number(r["context_tokens"]), show_gb(r["weights_bytes"]),
          show_gb(r["kv_cache_bytes"]), *([show_gb(r["state_bytes"])] if state else []),
-         show_gb(r["memory_bytes"]), _yes(r["fits"]),
+         show_gb(r["memory_bytes"]), *([show_gb(r["host_bytes"])] if host else []), _yes(r["fits"]),
          *_times(r, answer["phase"]), _cell(r["tokens_per_s"], 1),
          *([_cell(r["speedup"], 1), _even(r["even_batch"])] if beside else []),
          _cell(r["intensity_flops_per_byte"], 1), r["regime"])
@@ -219,6 +236,28 @@ def solve_page(answer: Answer) -> Page:
     notes = [f"the formula holds for {answer['valid_for']}"] if answer["valid_for"] else []
     more = _sensitivity(answer.get("sensitivity"))
     return Page([*tables, *more], [*notes, *answer["assumptions"]])
+
+
+def quantize_page(answer: Answer) -> Page:
+    """Lay out the first codes of numbers, and the errors of all."""
+    heads = ("value", "scale", "zero point", "code", "restored", "error", "clipped")
+    rows = [
+        (_number(r["value"]), f"{r['scale']:.6g}", str(r["zero_point"]), str(r["code"]),
+         _number(r["restored"]), f"{r['error']:.6g}", _yes(r["clipped"]))
+        for r in answer["rows"]
+    ]  # fmt: skip
+    kind = ("signed" if answer["signed"] else "unsigned") + f" {answer['bits']}-bit"
+    codes = f"{kind} codes, {answer['code_min']} to {answer['code_max']}"
+    found = answer["summary"]
+    of = f"{answer['source']}: {found['numbers']:,} numbers in {codes}"
+    if found["numbers"] > len(rows):
+        of += f"; the first {len(rows):,}"
+    told = [
+        (name, "-" if x is None else f"{x:,}" if isinstance(x, int) else f"{x:,.6g}")
+        for name, x in found.items()
+    ]
+    return Page([Table(heads, rows, of), Table(("all numbers", "value"), told)],
+                answer["assumptions"])  # fmt: skip
 
 
 def _sensitivity(found: dict[str, dict[str, float]] | None) -> list[Table]:

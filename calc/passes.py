@@ -4,35 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .errors import RooflmError, nearest
+from .formats import CACHES, FORMATS, CacheFormat, Format
 from .readings import Q, real, total
-
-
-@dataclass(frozen=True)
-class Format:
-    """A number format: what an element takes in memory, and what computes with it."""
-
-    name: str
-    bytes: Q
-    """Bytes per element [B]."""
-    compute: str
-    """Format whose peak rate multiplies such numbers."""
-
-
-FORMATS = {
-    "fp32": Format("fp32", 4, "fp32"),
-    "bf16": Format("bf16", 2, "bf16"),
-    "fp16": Format("fp16", 2, "fp16"),
-}
-"""Formats without scales: their bytes per element are exact."""
-
-
-def find_format(name: str, where: str = "") -> Format:
-    """Look a number format up; raise `RooflmError` with the known ones otherwise."""
-    if name not in FORMATS:
-        fix = nearest(name, FORMATS) or f"Known formats: {', '.join(FORMATS)}."
-        raise RooflmError(f"unknown number format '{name[:40]}'", where, fix)
-    return FORMATS[name]
 
 
 @dataclass(frozen=True)
@@ -47,20 +20,78 @@ class Routing:
     """All tokens choose the same experts: the least that a pass can touch."""
 
 
+LINEAR = frozenset((
+    "attention", "mlp", "experts", "shared_experts", "linear_mixer", "residual", "own",
+))  # fmt: skip
+"""Parts whose matrices a format of fewer than 16 bits is used for, unless it is said otherwise."""
+NAMED = (*sorted(LINEAR), "router", "embedding", "head", "rest")
+"""Parts that `--weights` may give a format of their own."""
+
+
 @dataclass(frozen=True)
 class Precision:
-    """The formats of a pass. Activations and arithmetic follow the weights."""
+    """The formats of a pass."""
 
     weights: Format = FORMATS["bf16"]
-    cache: Format = FORMATS["bf16"]
+    cache: CacheFormat = CACHES["bf16"]
     state: Format = FORMATS["fp32"]
     """Format of recurrent states; columns of convolutions are in that of the cache."""
+    rest: Format | None = None
+    """Format of activations, and of weights that the one of the weights does not cover; 16 bits of
+    the weights' own kind if None."""
+    parts: tuple[tuple[str, Format], ...] = ()
+    """Formats of parts in place of the one of the weights."""
+    names: tuple[tuple[str, Format], ...] = ()
+    """Formats of matrices by their name in a GGUF file, whose mixtures treat them by name."""
     routing: Routing = Routing()
 
     @property
     def activations(self) -> Format:
         """Format of activations."""
-        return self.weights
+        if self.rest is not None:
+            return self.rest
+        return self.weights if self.weights.covers == "all" else FORMATS["bf16"]
+
+    def format_of(self, part: str, matrix: bool = True, name: str = "") -> Format:
+        """Tell the format of the matrices, or of the vectors, of a part.
+
+        name: of a matrix in a GGUF file.
+        """
+        if not matrix:
+            return self.activations
+        for named, own in self.parts:
+            if named == part:
+                return own
+        for known, own in self.names:
+            if known == name:
+                return own
+        covers = self.weights.covers
+        held = (
+            covers == "all"
+            or (covers == "experts" and part == "experts")
+            or (covers == "linear" and part in LINEAR)
+            or (covers == "matrices" and part != "router")
+        )
+        return self.weights if held else self.activations
+
+    @property
+    def computes(self) -> list[str]:
+        """Formats that multiply weights of fewer bits than the activations' [names]."""
+        found = [self.weights, *(own for _, own in self.parts)]
+        names = {kind.compute for kind in found if kind.covers != "all"}
+        return sorted((names | {self.attention_compute}) - {""})
+
+    @property
+    def attention_compute(self) -> str:
+        """Format whose peak attention may compute at: that of a cache of fewer bits."""
+        plain = FORMATS.get(self.cache.name)
+        whole = plain is not None and plain.covers == "all"
+        return "" if whole else self.cache.compute
+
+    def compute_of(self, part: str) -> str:
+        """Tell the format whose peak multiplies the matrices of a part; "" for the activations'."""
+        own = self.format_of(part)
+        return "" if own.covers == "all" else own.compute
 
 
 BF16 = Precision()
@@ -143,6 +174,8 @@ class Operator:
     part: str
     """Class that tables and explanations group by."""
     count: Q
+    compute: str = ""
+    """Format whose peak rate does its products; that of the activations where it is ""."""
     flops: Q = 0
     """Arithmetic, a multiply-add is two [FLOP]."""
     weight_bytes: Q = 0
@@ -155,6 +188,10 @@ class Operator:
     """Activations read and written when nothing is fused [B]."""
     live_bytes: Q = 0
     """Activations that exist while it runs, the residual stream included [B]."""
+    seconds: Q = 0
+    """Time of a message to other devices, which nothing overlaps [s]."""
+    hosted: bool = False
+    """Its weights, cache and state are in host memory: its bytes go over the host link."""
 
     @property
     def compulsory_bytes(self) -> Q:

@@ -88,7 +88,7 @@ def read_model_file(text: str) -> Model | None:
 def find_machine(text: str, more: str | None = None) -> Machine:
     """Find the hardware that a user names: a preset's name or a YAML file."""
     if re.fullmatch(r"[0-9]+ ?x ?[a-z].*", text):
-        fix = "Name one device; layouts over several are not computed."
+        fix = "Write NODESxDEVICESxNAME, such as 8xh100-sxm or 2x8xh100-sxm."
         raise RooflmError(f"'{text}' is several devices", "--on", fix)
     name, block = _find(text, HARDWARE_FILE, "hardware", HARDWARE, more)
     return build_machine(name, block)

@@ -106,6 +106,11 @@ def half(a: Q) -> Q:
     return a // 2 if isinstance(a, int) else a / 2
 
 
+def ratio(a: Q, b: Q) -> Q:
+    """Divide; two integers that divide evenly stay exact."""
+    return a // b if isinstance(a, int) and isinstance(b, int) and a % b == 0 else a / b
+
+
 def total(values: Iterable[Q]) -> Q:
     """Add up, one accumulator for each broadcast shape, the widest last.
 

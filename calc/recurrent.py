@@ -10,18 +10,19 @@ from dataclasses import dataclass
 
 from .matmul import matmul_flops
 from .passes import Operator, Precision, Segment
-from .readings import Q, is_zero, minimum, total
+from .readings import Q, minimum, total
 from .state import Kept
+from .weights import Tensor, Weighted, read_bytes, vector
 
 
 @dataclass(frozen=True)
 class Widths:
     """Weights and widths of a layer with a state, as its operators use them."""
 
-    into: Q
-    """Weights of the matrices before the state."""
-    out: Q
-    """Weights of the matrices after it."""
+    into: tuple[tuple[Q, Q], ...]
+    """Matrices before the state: rows and columns."""
+    out: tuple[tuple[Q, Q], ...]
+    """Matrices after it."""
     rest: Q
     """Weights that multiply no matrix: biases, convolution, decays."""
     norms: Q
@@ -32,7 +33,7 @@ class Widths:
     """Columns of the row after it."""
 
 
-class Recurrent:
+class Recurrent(Weighted):
     """What mixers with a state have in common; each says its widths, its state and its work."""
 
     window_tokens = None
@@ -56,10 +57,21 @@ class Recurrent:
         """FLOPs of convolution and recurrence for one token [FLOP]."""
         raise NotImplementedError
 
-    def parameters(self, D: Q) -> dict[str, Q]:
-        """Count the parameters of one layer by part."""
+    def tensors(self, D: Q) -> Iterator[Tensor]:
+        """List the weights of one layer."""
         w = self.widths(D)
-        return {"linear_mixer": w.into + w.out + w.rest, "norms": w.norms}
+        yield from (Tensor("state in", "linear_mixer", *shape) for shape in w.into)
+        yield vector("state", "linear_mixer", w.rest)
+        yield vector("state", "norms", w.norms)
+        yield from (Tensor("state out", "linear_mixer", *shape) for shape in w.out)
+
+    def token_bytes(self, precision: Precision) -> Q:
+        """Bytes that a token adds: none."""
+        return 0
+
+    def cache_bytes(self, S: Q, precision: Precision) -> Q:
+        """Bytes that grow with the context: none."""
+        return 0
 
     def cache_elements(self, S: Q) -> Q:
         """Count what grows with the context: nothing."""
@@ -69,16 +81,17 @@ class Recurrent:
         self, D: Q, count: Q, segments: Sequence[Segment], precision: Precision
     ) -> Iterator[Operator]:
         """List what `count` such layers execute in a pass."""
-        b_w, b_x = precision.weights.bytes, precision.activations.bytes
+        b_x, held = precision.activations.bytes, list(self.tensors(D))
+        compute = precision.compute_of("linear_mixer")
         rows = total(s.rows for s in segments)
         w, kept = self.widths(D), self.state.bytes(precision)
         yield Operator(
             name="state in",
             part="recurrence projections",
             count=count,
-            # A matrix does two FLOPs a row for each of its weights.
-            flops=matmul_flops(rows, w.into, 1),
-            weight_bytes=b_w * w.into,
+            flops=total(matmul_flops(rows, *shape) for shape in w.into),
+            compute=compute,
+            weight_bytes=read_bytes(held, "state in", precision),
             activation_bytes=b_x * (D + w.wide) * rows,
             live_bytes=b_x * (2 * D + w.wide) * rows,
         )
@@ -87,21 +100,20 @@ class Recurrent:
             part="recurrence",
             count=count,
             flops=self.step_flops() * rows,
-            weight_bytes=b_w * (w.rest + w.norms),
+            weight_bytes=read_bytes(held, "state", precision),
             # The first pass of a sequence finds no state to read.
             read_bytes=total(s.sequences * minimum(s.cached, 1) * kept for s in segments),
             write_bytes=total(s.sequences * kept for s in segments),
             activation_bytes=b_x * (w.wide + w.inner) * rows,
             live_bytes=b_x * (D + w.wide + w.inner) * rows,
         )
-        if is_zero(w.out):
-            return
         yield Operator(
             name="state out",
             part="recurrence projections",
             count=count,
-            flops=matmul_flops(rows, w.out, 1),
-            weight_bytes=b_w * w.out,
+            flops=total(matmul_flops(rows, *shape) for shape in w.out),
+            compute=compute,
+            weight_bytes=read_bytes(held, "state out", precision),
             activation_bytes=b_x * (w.inner + D) * rows,
             live_bytes=b_x * (2 * D + w.inner) * rows,
         )

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .case import Case, figures, limits, regime
+from .case import Case, figures, fullest_memory, limits, regime, slowest
 from .errors import RooflmError
 from .passes import Operator, Segment, decode
 from .readings import Q, ceil, floor, formula, half, minimum, total
-from .sweep import NULL, check_size, frame
-from .timing import throughput
+from .sweep import NULL, check_size, devices_of, frame
+from .timing import sending_time, throughput
 
 BLOCK_TOKENS = 16
 """Tokens of a cache block: only whole blocks of a cached prefix are reused (vLLM's default)."""
@@ -136,9 +136,11 @@ def prefill_row(case: Case, B: int, work: Work) -> dict[str, Any]:
         what = "the lecture's accounting is of decode steps"
         raise RooflmError(what, f"--phase {work.phase}", "Leave out --accounting lecture.")
     passes = prefill_passes(B, work)
+    whole, case = case, slowest(case, passes[-1])
     ledgers = [case.ledger(p) for p in passes]
     parts = [
-        figures(case, p, ops, tokens=B * p[0].new) for p, ops in zip(passes, ledgers, strict=True)
+        figures(case, p, ops, tokens=B * p[0].new) | fullest_memory(whole, p)
+        for p, ops in zip(passes, ledgers, strict=True)
     ]
     fullest = max(parts, key=lambda part: part["memory_bytes"])
     row = {k: v for k, v in fullest.items() if k.endswith("bytes")}
@@ -148,6 +150,8 @@ def prefill_row(case: Case, B: int, work: Work) -> dict[str, Any]:
     computed = B * (work.prompt - work.reused)
     seconds = row["time_s"]
     computing, moving = (sum(s) for s in zip(*(limits(case, o) for o in ledgers), strict=True))
+    sending = case.stages * sum(sending_time(ops) for ops in ledgers)
+    computing, moving = case.stages * computing, case.stages * moving
     limit = case.limit[0]
     return {
         "batch": B,
@@ -166,9 +170,11 @@ def prefill_row(case: Case, B: int, work: Work) -> dict[str, Any]:
         "cache_read_bytes": _moved(ledgers, "read_bytes"),
         "computing_s": computing,
         "moving_s": moving,
-        "regime": regime(computing, moving),
+        "sending_s": sending,
+        "regime": regime(computing, moving, sending),
         "basis": "bound",
         **dict.fromkeys((*NULL, "e2e_s")),
+        **devices_of(case),
     }
 
 
@@ -180,7 +186,8 @@ MANY_STEPS = 300
 """From this many decode steps on they are summed as an array."""
 
 
-SUMMED = ("time_s", "floor_s", "bytes", "flops", "computing_s", "moving_s")
+SUMMED = ("time_s", "floor_s", "bytes", "flops", "computing_s", "moving_s", "sending_s")
+"""Figures of steps that a request adds up."""
 
 
 def decode_total(case: Case, B: int, work: Work) -> dict[str, Q]:
@@ -195,16 +202,27 @@ def decode_total(case: Case, B: int, work: Work) -> dict[str, Q]:
         steps = [contexts]
     else:
         steps = list(contexts)
+    case = slowest(case, decode(B, work.last_context))
     sums: dict[str, Q] = dict.fromkeys(SUMMED, 0)
     for S in steps:
         segments = decode(B, S)
         pass_ = case.ledger(segments)
         row = figures(case, segments, pass_, tokens=B)
-        row["computing_s"], row["moving_s"] = limits(case, pass_)
+        computing, moving = limits(case, pass_)
+        row |= {
+            "computing_s": case.stages * computing,
+            "moving_s": case.stages * moving,
+            "sending_s": case.stages * sending_time(pass_) * len(_each(S)),
+        }
         for key in sums:
             value = row[key]
             sums[key] = None if value is None or sums[key] is None else sums[key] + _sum(value)
     return sums
+
+
+def _each(S: Q) -> Any:
+    """List the contexts of an array; messages are alike at all of them."""
+    return S if hasattr(S, "sum") else (S,)
 
 
 def _sum(value: Q) -> Q:
@@ -219,12 +237,13 @@ def request_row(case: Case, B: int, work: Work) -> dict[str, Any]:
     itl = further["time_s"] / steps if steps else None
     e2e = first["ttft_s"] if itl is None else end_to_end_time(first["ttft_s"], itl, work.output)
     last = decode(B, work.last_context)
-    held = figures(case, last, case.ledger(last), tokens=B)
+    slow = slowest(case, last)
+    held = figures(slow, last, slow.ledger(last), tokens=B) | fullest_memory(case, last)
     fullest = max((first, held), key=lambda row: row["memory_bytes"])
     known = None not in (first["floor_s"], further["floor_s"])
     limit = case.limit[0]
     row = first | {k: fullest[k] for k in held if k.endswith("_bytes")}
-    for key in ("bytes", "flops", "computing_s", "moving_s"):
+    for key in ("bytes", "flops", "computing_s", "moving_s", "sending_s"):
         row[key] = first[key] + further[key]
     return row | {
         "context_tokens": work.last_context,
@@ -238,7 +257,7 @@ def request_row(case: Case, B: int, work: Work) -> dict[str, Any]:
         "tokens_per_s": throughput(B * work.output, e2e),
         "bound_tokens_per_s": throughput(B * work.output, e2e),
         "intensity_flops_per_byte": row["flops"] / row["bytes"],
-        "regime": regime(row["computing_s"], row["moving_s"]),
+        "regime": regime(row["computing_s"], row["moving_s"], row["sending_s"]),
     }
 
 
@@ -251,6 +270,10 @@ def sweep_requests(case: Case, batches: Sequence[int], works: Sequence[Work]) ->
     return frame(case, phase, rows, [r["context_tokens"] for r in rows])
 
 
+SPLIT = ("computing_s", "moving_s", "sending_s")
+"""Figures that a row only carries to tell its regime."""
+
+
 def told(row: dict[str, Any]) -> dict[str, Any]:
     """Take away what a row only carries for further sums."""
-    return {k: v for k, v in row.items() if k not in ("computing_s", "moving_s")}
+    return {k: v for k, v in row.items() if k not in SPLIT}

@@ -14,6 +14,7 @@ from typing import ClassVar
 from .matmul import matmul_flops
 from .passes import Operator, Precision, Segment
 from .readings import Q, formula, is_zero, minimum, total
+from .weights import Tensor, vector
 
 
 @formula
@@ -103,21 +104,31 @@ class Residual:
             "layer_embeddings": layer_embedding_parameters(self.rows, L, self.width),
         }
 
+    def tensors(self, D: Q, L: Q) -> Iterator[Tensor]:
+        """List the weights of all layers and of what surrounds them."""
+        for times, parts in ((L, self.layer_parameters(D)), (1, self.parameters(D, L))):
+            for part, number in parts.items():
+                if part == "layer_embeddings":
+                    yield Tensor("residual", part, self.width, self.rows, L)
+                else:
+                    yield vector("residual", part, number, times)
+
     def operators(
         self, D: Q, L: Q, segments: Sequence[Segment], precision: Precision
     ) -> Iterator[Operator]:
         """List what surrounds L layers in a pass."""
-        b_w, b_x = precision.weights.bytes, precision.activations.bytes
+        # Small and sensitive: these weights keep the 16 bits of the activations.
+        b_x = precision.activations.bytes
         rows = total(s.rows for s in segments)
         apart = self.parameters(D, L)
-        gathered = minimum(rows, self.rows) * L * self.width
+        row = precision.format_of("embedding").matrix_bytes(self.width, 1)
         yield Operator(
             name="residual",
             part="residual",
             count=1,
             flops=matmul_flops(rows, self.model_matrices(D, L), 1),
-            weight_bytes=b_w
-            * (total(n for part, n in apart.items() if part != "layer_embeddings") + gathered),
+            weight_bytes=b_x * total(n for part, n in apart.items() if part != "layer_embeddings")
+            + minimum(rows, self.rows) * L * row,
             activation_bytes=b_x * (2 * D + L * self.width) * rows,
             live_bytes=b_x * (2 * D + L * self.width) * rows,
         )
@@ -126,7 +137,7 @@ class Residual:
             part="residual",
             count=L,
             flops=matmul_flops(rows, self.layer_products(D), 1),
-            weight_bytes=b_w * total(self.layer_parameters(D).values()),
+            weight_bytes=b_x * total(self.layer_parameters(D).values()),
             activation_bytes=b_x * 2 * D * rows,
             live_bytes=b_x * 2 * D * rows,
         )

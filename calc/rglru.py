@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from .readings import Q
+from .readings import Q, ratio
 from .recurrent import Recurrent, Widths
 from .state import Kept, convolution_columns
 
@@ -34,10 +34,11 @@ class RGLRU(Recurrent):
     def widths(self, D: Q) -> Widths:
         """Tell the weights of one layer."""
         w = self.width
-        gates = 2 * w * w / self.blocks if hasattr(w, "free_symbols") else 2 * w * w // self.blocks
+        inner = ratio(w, self.blocks)
         return Widths(
-            into=2 * D * w + gates,
-            out=w * D,
+            # Each gate has a matrix for each block of channels: one of w rows altogether.
+            into=((D, w), (D, w), (w, inner), (w, inner)),
+            out=((w, D),),
             # Biases of four projections and two gates, the convolution, the decay.
             rest=2 * w + D + 2 * w + w * (self.taps + 1) + w,
             norms=0,

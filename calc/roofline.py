@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from .case import Case
+from .case import Case, slowest
 from .errors import RooflmError
 from .matmul import intensity, ridge
 from .passes import Operator, prefill
-from .readings import Q
+from .readings import Q, is_zero
 from .sweep import assumptions
-from .timing import Rates, bandwidth_time, compute_time, operator_time
+from .timing import Rates, compute_time, operator_moving_time, operator_time
 
 
 def operator_figures(op: Operator, rates: Rates) -> dict[str, Q]:
@@ -23,21 +23,26 @@ def operator_figures(op: Operator, rates: Rates) -> dict[str, Q]:
     return {
         "flops": work,
         "bytes": moved,
-        "intensity_flops_per_byte": intensity(work, moved),
+        # A message neither computes nor reads memory.
+        "intensity_flops_per_byte": 0 if is_zero(moved) else intensity(work, moved),
         "bound_s": op.count * operator_time(op, rates),
     }
 
 
 def operator_row(op: Operator, rates: Rates) -> dict[str, Any]:
     """Answer one operator by the keys of the contract."""
-    computing = compute_time(op.flops, rates.flops_per_s)
-    moving = bandwidth_time(op.compulsory_bytes, rates.bytes_per_s)
+    computing = compute_time(op.flops, rates.peak(op.compute))
+    moving = operator_moving_time(op, rates)
     return {
         "name": op.name,
         "part": op.part,
         "runs": op.count,
         **operator_figures(op, rates),
-        "regime": "compute" if computing > moving else "memory",
+        "regime": "communication"
+        if not is_zero(op.seconds)
+        else "compute"
+        if computing > moving
+        else "memory",
     }
 
 
@@ -59,5 +64,9 @@ def roofline(case: Case, batch: int, context: int) -> dict[str, Any]:
     if not case.model.denoises:
         passes["prefill_operators"] = prefill(batch, context)
     for key, segments in passes.items():
-        answer[key] = [operator_row(op, rates) for op in case.ledger(segments)]
-    return answer | {"assumptions": assumptions(case, contexts=[context])}
+        slow = slowest(case, segments)
+        answer[key] = [operator_row(op, rates) for op in slow.ledger(segments)]
+    said = assumptions(case, contexts=[context])
+    if case.stages > 1:
+        said.append(f"rows are of the slowest stage; a token takes {case.stages} times their sum")
+    return answer | {"assumptions": said}

@@ -15,6 +15,7 @@ from .passes import Operator, Precision, Segment
 from .readings import Q, formula, is_zero, total
 from .recurrent import Recurrent, Widths
 from .state import Kept
+from .weights import Tensor, Weighted, is_vector, read_bytes, vector
 
 
 @formula
@@ -45,8 +46,8 @@ class RWKV4(Recurrent):
     def widths(self, D: Q) -> Widths:
         """Tell the weights of one layer."""
         return Widths(
-            into=3 * D * self.A,
-            out=self.A * D,
+            into=((D, self.A),) * 3,
+            out=((self.A, D),),
             rest=2 * self.A + 3 * D,
             norms=0,
             wide=3 * self.A,
@@ -91,10 +92,10 @@ class RWKV7(Recurrent):
     def widths(self, D: Q) -> Widths:
         """Tell the weights of one layer."""
         first = D if is_zero(self.v) else 0
-        ranks = self.w + self.a + self.v + self.g
+        low = [(D, n) for n in (self.w, self.a, self.v, self.g) if not is_zero(n)]
         return Widths(
-            into=3 * D * D + 2 * D * ranks,
-            out=D * D,
+            into=((D, D),) * 3 + tuple(pair for D, n in low for pair in ((D, n), (n, D))),
+            out=((D, D),),
             # Six token mixes, three biases of ranks, three weights a channel.
             rest=12 * D - first,
             norms=2 * D,
@@ -120,7 +121,7 @@ class RWKV7(Recurrent):
 
 
 @dataclass(frozen=True)
-class ChannelMix:
+class ChannelMix(Weighted):
     """A feed-forward of RWKV: two matrices on a mix with the token before, perhaps a receptance."""
 
     F: Q
@@ -128,26 +129,28 @@ class ChannelMix:
 
     LETTERS: ClassVar = {"F": "F"}
 
-    def weights(self, D: Q) -> Q:
-        """Weights of the matrices [parameters]."""
-        return 2 * D * self.F + (D * D if self.receptance else 0)
-
-    def parameters(self, D: Q) -> dict[str, Q]:
-        """Count the parameters of one layer by part."""
-        return {"mlp": self.weights(D) + (2 * D if self.receptance else D)}
+    def tensors(self, D: Q) -> Iterator[Tensor]:
+        """List the weights of one layer."""
+        yield Tensor("mlp", "mlp", D, self.F)
+        yield Tensor("mlp", "mlp", self.F, D)
+        if self.receptance:
+            yield Tensor("mlp", "mlp", D, D)
+        yield vector("mlp", "mlp", 2 * D if self.receptance else D)
 
     def operators(
         self, D: Q, count: Q, segments: Sequence[Segment], precision: Precision
     ) -> Iterator[Operator]:
         """List what `count` such layers execute in a pass."""
-        b_w, b_x = precision.weights.bytes, precision.activations.bytes
+        b_x, held = precision.activations.bytes, list(self.tensors(D))
+        weights = total(t.parameters for t in held if not is_vector(t))
         rows = total(s.rows for s in segments)
         yield Operator(
             name="mlp",
             part="mlp",
             count=count,
-            flops=matmul_flops(rows, self.weights(D), 1),
-            weight_bytes=b_w * self.parameters(D)["mlp"],
+            flops=matmul_flops(rows, weights, 1),
+            compute=precision.compute_of("mlp"),
+            weight_bytes=read_bytes(held, "mlp", precision),
             activation_bytes=b_x * 2 * (D + self.F) * rows,
             live_bytes=b_x * (2 * D + 2 * self.F) * rows,
         )

@@ -30,13 +30,14 @@ class ShortConv(Recurrent):
 
     def widths(self, D: Q) -> Widths:
         """Tell the weights of one layer."""
+        # One rank of several has a part of the width, and rows of the whole.
         return Widths(
-            into=3 * D * D,
-            out=D * D,
-            rest=D * self.taps + (5 * D if self.bias else 0),
+            into=((D, 3 * self.D),),
+            out=((self.D, D),),
+            rest=self.D * self.taps + (4 * self.D + D if self.bias else 0),
             norms=0,
-            wide=3 * D,
-            inner=D,
+            wide=3 * self.D,
+            inner=self.D,
         )
 
     @property

@@ -7,7 +7,13 @@ from typing import Any
 
 from .experts import Experts, NoFeedForward
 from .letters import dimensions
-from .memory import BATCHED_TOKENS, BLOCK_TOKENS, paged_chunk_tokens, paged_window_tokens
+from .memory import (
+    BATCHED_TOKENS,
+    BLOCK_TOKENS,
+    paged_chunk_tokens,
+    paged_window_tokens,
+    weights_bytes,
+)
 from .mlp import MLP
 from .model import (
     Group,
@@ -18,10 +24,15 @@ from .model import (
     sequence_state_bytes,
     state_elements,
     streamed_parameters,
+    token_bytes,
     token_elements,
     total_parameters,
 )
-from .passes import FORMATS, Precision
+from .passes import Precision
+from .precision import file_told, precision_of, told
+
+SHOWN = ("fp32", "bf16", "fp8", "int4")
+"""Formats of which `show` tells the bytes of all weights."""
 
 
 def show(model: Model, precision: Precision, norms: bool = True) -> dict[str, Any]:
@@ -44,13 +55,16 @@ def show(model: Model, precision: Precision, norms: bool = True) -> dict[str, An
             **counted,
         },
         "extras": dict(model.extras),
-        "weights_bytes": precision.weights.bytes * total,
-        "weights_bytes_by_format": {f.name: f.bytes * total for f in FORMATS.values()},
+        "weights_bytes": weights_bytes(model, precision, norms),
+        "weights_bytes_by_format": {
+            name: weights_bytes(model, precision_of(name, model=model), norms) for name in SHOWN
+        },
         "file_bytes": model.file_bytes,
         "cache": cache(model, precision),
         "unusual": list(dict.fromkeys(unusual(model))),
         "assumptions": [
-            f"weights {precision.weights.name}, cache {precision.cache.name}",
+            f"{told(precision)}, cache {precision.cache.name}",
+            *file_told(model),
             "active: used for a token, embeddings included; streamed: read by a decode step at "
             "batch 1 (the input embedding is a gather)",
         ]
@@ -92,7 +106,7 @@ def _kept(model: Model, precision: Precision, elements: Any, reference: bool) ->
     figures = (
         elements,
         growing,
-        precision.cache.bytes * elements,
+        token_bytes(model, precision) if not reference else precision.cache.bytes * elements,
         state_elements(model, reference),
         sequence_state_bytes(model, precision, reference),
     )

@@ -10,10 +10,11 @@ from .mixers import Mixer
 from .passes import Operator, Precision, Segment
 from .readings import Q
 from .state import Kept
+from .weights import Tensor, Weighted
 
 
 @dataclass(frozen=True)
-class SideBySide:
+class SideBySide(Weighted):
     """A mixer of two: what either one needs is needed."""
 
     first: Mixer
@@ -61,14 +62,22 @@ class SideBySide:
         """What the reference implementation keeps of it."""
         return _both(self.first.reference_state, self.second.reference_state)
 
-    def parameters(self, D: Q) -> dict[str, Q]:
-        """Count the parameters of one layer by part."""
-        one, other = self.first.parameters(D), self.second.parameters(D)
-        return {part: one.get(part, 0) + other.get(part, 0) for part in {**one, **other}}
+    def tensors(self, D: Q) -> Iterator[Tensor]:
+        """List the weights of one layer."""
+        yield from self.first.tensors(D)
+        yield from self.second.tensors(D)
 
     def cache_elements(self, S: Q) -> Q:
         """Count the elements that one layer keeps for a sequence of S tokens."""
         return self.first.cache_elements(S) + self.second.cache_elements(S)
+
+    def token_bytes(self, precision: Precision) -> Q:
+        """Bytes that a token of a short context adds to the cache [B]."""
+        return self.first.token_bytes(precision) + self.second.token_bytes(precision)
+
+    def cache_bytes(self, S: Q, precision: Precision) -> Q:
+        """Bytes that one layer keeps for a sequence of S tokens beside its state [B]."""
+        return self.first.cache_bytes(S, precision) + self.second.cache_bytes(S, precision)
 
     def operators(
         self, D: Q, count: Q, segments: Sequence[Segment], precision: Precision

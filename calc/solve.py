@@ -8,7 +8,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from .branches import active, elasticities
-from .case import Case, max_sequences, memory_bytes
+from .case import (
+    Case,
+    cached_bytes,
+    few_sequences,
+    fullest,
+    held_weights,
+    max_sequences,
+    memory_bytes,
+    slowest,
+)
 from .errors import RooflmError
 from .inverse import (
     FAR,
@@ -24,11 +33,11 @@ from .inverse import (
     step_s,
     time_expression,
 )
-from .memory import largest, weights_bytes
-from .model import cache_elements, chunk_lengths, entry_lengths
+from .memory import largest
+from .model import chunk_lengths, entry_lengths
 from .readings import Q
 from .sweep import assumptions
-from .symbols import BATCH, BETA, CAPACITY, CONTEXT, PEAK, letter, number, symbolic_case
+from .symbols import BATCH, BETA, CAPACITY, CONTEXT, PEAK, Expr, letter, number, symbolic_case
 from .turning import compute_bound_batch, longest_compute_bound
 
 Unknown = Literal["batch", "context", "bandwidth", "compute", "capacity", "throughput"]
@@ -52,8 +61,25 @@ class Target:
 
 def solve(case: Case, unknown: Unknown, batch: int, context: int, target: Target) -> dict[str, Any]:
     """Answer with the value of an unknown, the formula behind it, and where that holds."""
-    answer = _dispatch(case, unknown, batch, context, target)
+    whole, timed_by = case, target != Target() or unknown == "throughput"
+    of, at = slowest if timed_by else fullest, (batch, context)
+    tries = 0
+    while True:
+        case = of(whole, whole.step(*at)) if whole.ranks else whole
+        answer = _dispatch(case, unknown, batch, context, target)
+        decides = _decides(whole, case, unknown, answer, (batch, context), timed_by)
+        if decides is None:
+            break
+        at, tries = decides, tries + 1
+        if tries <= len(whole.ranks):
+            continue
+        what = f"other ranks decide at {unknown} = {answer.value:,} and where the search began"
+        raise RooflmError(what, "", f"Sweep --{unknown} around it instead.")
     timed = unknown != "capacity" and not (unknown in ("batch", "context") and target == Target())
+    sequences = answer.value if unknown == "batch" and answer.value else batch
+    if timed and unknown != "throughput" and few_sequences(whole, sequences):
+        why = f"{answer.reason}; fewer sequences than stages, so that no one formula holds"
+        answer = replace(answer, reason=why, formula="", definitions=(), valid_for="")
     return {
         "schema": "rooflm.solve/1",
         "model": case.model.name,
@@ -68,11 +94,24 @@ def solve(case: Case, unknown: Unknown, batch: int, context: int, target: Target
         "valid_for": answer.valid_for or None,
         **dict(answer.more),
         "assumptions": assumptions(
-            case,
+            whole,
             contexts=[int(answer.value) if unknown == "context" and answer.value else context],
             timed=timed,
         ),
     }
+
+
+def _decides(
+    whole: Case, case: Case, unknown: Unknown, answer: Answer, at: tuple[int, int], timed: bool
+) -> tuple[int, int] | None:
+    """Tell the batch and context at which another rank of the layout decides; None if none."""
+    if len(whole.ranks) < 2 or answer.value is None or unknown not in ("batch", "context"):
+        return None
+    value = max(1, round(answer.value))
+    B, S = (value, at[1]) if unknown == "batch" else (at[0], value)
+    same = math.isclose(step_s(whole, B, S), step_s(case, B, S), rel_tol=1e-12)
+    full = memory_bytes(whole, B, S) == memory_bytes(case, B, S)
+    return None if (same if timed else full) else (B, S)
 
 
 TARGETS: dict[Unknown, tuple[str, ...]] = {
@@ -185,8 +224,12 @@ def _largest(
 
 
 def _kept(case: Case, x: Any) -> Any:
-    """Tell the symbol whose roundings stay: the context, where entries stand for several tokens."""
-    return x if x == CONTEXT and entry_lengths(case.model) else None
+    """Tell the symbol whose roundings stay: that of entries, or of sequences that are dealt out."""
+    if x == CONTEXT:
+        return x if entry_lengths(case.model) else None
+    # Sequences are dealt out to replicas, groups and stages: rounded up.
+    spread = case.layout is not None and case.layout.running(10**6) != 10**6
+    return x if spread else None
 
 
 def _longest(case: Case, holds: Callable[[int], bool]) -> int:
@@ -233,14 +276,16 @@ def _rate(case: Case, unknown: Unknown, batch: int, context: int, latency: float
         what = "compute is not counted in this accounting"
         option = "--accounting" if case.lecture else "--time-model"
         raise RooflmError(what, option, "Leave the option out.")
-    compute = case.precision.weights.compute
+    compute = case.precision.activations.compute
     x, unit = (BETA, "B/s") if bandwidth else (PEAK, "FLOP/s")
 
     def at(rate: float) -> Case:
         machine = case.machine
         if bandwidth:
             return replace(case, machine=replace(machine, bandwidth_bytes_per_s=rate))
-        return replace(case, machine=replace(machine, flops={compute: rate}, best_flops={}))
+        return replace(
+            case, machine=replace(machine, flops={**machine.flops, compute: rate}, best_flops={})
+        )
 
     def seconds(rate: float) -> float:
         return step_s(at(rate), batch, context)
@@ -279,19 +324,33 @@ def throughput_limit(case: Case, context: int) -> float:
 def _fixed_seconds(case: Case, context: int) -> float:
     expression, values = time_expression(case)
     values |= {BATCH: FAR, CONTEXT: context}
-    return number(limits_of(active(expression, values).formula, BATCH)[0], values)
+    branch = active(_by_groups(expression, case), values)
+    return number(limits_of(branch.formula, BATCH)[0], values)
+
+
+def _groups(case: Case) -> int:
+    """Parts of a batch that devices work on one after the other or side by side [1]."""
+    layout = case.layout
+    return 1 if layout is None else layout.replicas * layout.dp * layout.pp
+
+
+def _by_groups(expression: Expr, case: Case) -> Expr:
+    """Let B be the sequences of one part of the batch: what is dealt out is no longer rounded."""
+    groups = _groups(case)
+    return expression if groups == 1 else expression.subs(BATCH, groups * BATCH)
 
 
 def _throughput_limit(case: Case, context: int) -> Answer:
     """Tell the throughput that a batch without end tends to."""
     expression, values = time_expression(case)
     values |= {BATCH: FAR, CONTEXT: context}
-    branch = active(expression, values)
+    groups = _groups(case)
+    branch = active(_by_groups(expression, case), values)
     fixed, slope = limits_of(branch.formula, BATCH)
-    limit = case.step_tokens / number(slope, values)
+    limit = groups * case.step_tokens / number(slope, values)
     more: list[tuple[str, Any]] = []
     if case.lecture or case.time_model == "bandwidth":
-        half = number(fixed, values) / number(slope, values)
+        half = groups * number(fixed, values) / number(slope, values)
         more.append(("half_batch", half))
     fits = _most_that_fit(case, context)
     if fits:
@@ -304,9 +363,9 @@ def _throughput_limit(case: Case, context: int) -> Answer:
         "tokens/s",
         "limit of a batch without end: the time that each further sequence adds"
         + (f"; {fits:,} sequences fit" if fits else ""),
-        formula=f"limit = {case.step_tokens:g}/s_per_sequence",
+        formula=f"limit = {groups * case.step_tokens:g}/s_per_sequence",
         definitions=(part("s_per_sequence", slope, values),),
-        valid_for=range_text(branch, BATCH, values, whole=True),
+        valid_for="" if groups > 1 else range_text(branch, BATCH, values, whole=True),
         more=tuple(more),
     )
 
@@ -326,7 +385,7 @@ def _batch_for_throughput(case: Case, context: int, target: Target) -> Answer:
     if wanted >= limit:
         return Answer(None, "sequences", f"none: the limit is {limit:,.6g} tokens/s")
     each = case.step_tokens
-    value = 1 + largest(lambda B: each * B / step_s(case, B, context) < wanted, MOST)
+    value = 1 + _last_below(case, lambda B: each * B / step_s(case, B, context) < wanted)
     expression, values = time_expression(case)
     values |= {BATCH: value, CONTEXT: context, letter("R"): wanted}
     branch = active(expression, values)
@@ -349,6 +408,20 @@ def _batch_for_throughput(case: Case, context: int, target: Target) -> Answer:
     )  # fmt: skip
 
 
+def _last_below(case: Case, below: Callable[[int], bool]) -> int:
+    """Find the largest batch before throughput reaches a target.
+
+    Throughput falls where a part of the batch gets one sequence more, and grows until all parts
+    have it: it is searched over full parts, then within one.
+    """
+    layout, value = case.layout, 0
+    sizes = [_groups(case), 1 if layout is None else layout.replicas * layout.pp, 1]
+    for size in sorted(set(sizes), reverse=True):
+        before = value
+        value += size * largest(lambda n, b=before, s=size: below(b + n * s), MOST // size)
+    return value
+
+
 def _cache_equals_weights(case: Case, unknown: Unknown, batch: int, context: int) -> Answer:
     """Find where the cache of all sequences takes as many bytes as the weights."""
     by_batch = unknown == "batch"
@@ -357,8 +430,8 @@ def _cache_equals_weights(case: Case, unknown: Unknown, batch: int, context: int
         return Answer(None, unit, f"none: {case.model.name} keeps no cache")
 
     def excess(of: Case, B: Q, S: Q) -> Q:
-        cached = B * (of.precision.cache.bytes * cache_elements(of.model, S))
-        return cached - weights_bytes(of.model, of.precision, norms=not of.lecture)
+        cached = cached_bytes(of, B, S)
+        return cached - held_weights(of)
 
     def below(n: int) -> bool:
         return excess(case, n if by_batch else batch, context if by_batch else n) < 0
@@ -373,8 +446,9 @@ def _cache_equals_weights(case: Case, unknown: Unknown, batch: int, context: int
         return Answer(
             whole,
             unit,
-            "shortest context at which the cache takes as much memory as the weights",
-            formula="smallest S with whole >= 0",
+            f"{'smallest batch' if by_batch else 'shortest context'} at which the cache takes as "
+            "much memory as the weights",
+            formula=f"smallest {x.name} with whole >= 0",
             definitions=(part("whole", branch.formula, values),),
         )
     split = affine(branch.formula, x)
@@ -395,6 +469,9 @@ def _cache_equals_weights(case: Case, unknown: Unknown, batch: int, context: int
 
 def sensitivity(case: Case, batch: int, context: int) -> dict[str, dict[str, float]]:
     """Per cent that time and throughput change for one per cent of each symbol."""
+    if few_sequences(case, batch):
+        what = "with fewer sequences than stages no one formula holds"
+        raise RooflmError(what, "--sensitivity", "Take a batch of as many.")
     expression, values = time_expression(case)
     values |= {BATCH: batch, CONTEXT: context}
     smooth = bool(entry_lengths(case.model))

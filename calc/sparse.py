@@ -17,6 +17,7 @@ from .matmul import matmul_flops
 from .mla import MLA
 from .passes import Operator, Precision, Segment
 from .readings import Q, formula, half, maximum, minimum, total
+from .weights import Tensor, is_vector, read_bytes, vector
 
 
 @formula
@@ -120,24 +121,30 @@ class SparseMLA(MLA):
         """Cache elements of a token [elements]."""
         return self.c + self.r + self.index_key
 
-    def index_parameters(self, D: Q) -> Q:
-        """Weights of the indexer's projections [parameters]."""
+    def index_tensors(self, D: Q) -> Iterator[Tensor]:
+        """List the weights of the indexer."""
         if self.reads_choice:
-            return 0
-        queries = (D if self.q is None else self.q) * self.index_heads * self.index_width
-        return queries + D * self.index_width + D * self.index_heads
-
-    def parameters(self, D: Q) -> dict[str, Q]:
-        """Count the parameters of one layer by part."""
-        parts = super().parameters(D)
-        parts["attention"] += self.index_parameters(D)
+            return
+        rank = D if self.q is None else self.q
+        yield Tensor("index", "attention", rank, self.index_heads * self.index_width)
+        yield Tensor("index", "attention", D, self.index_width)
+        yield Tensor("index", "attention", D, self.index_heads)
         # A LayerNorm on index keys: a gain and a bias.
-        parts["qk_norm"] += 2 * self.index_key
-        return parts
+        yield vector("index", "qk_norm", 2 * self.index_width)
+
+    def tensors(self, D: Q) -> Iterator[Tensor]:
+        """List the weights of one layer."""
+        yield from super().tensors(D)
+        yield from self.index_tensors(D)
 
     def cache_elements(self, S: Q) -> Q:
         """Count the elements that one layer keeps for a sequence of S tokens."""
         return super().cache_elements(S) + self.index_key * S
+
+    def token_bytes(self, precision: Precision) -> Q:
+        """Bytes of the latent, the rotary key and the index key of one token [B]."""
+        own = 0 if self.reads_choice else precision.cache.vector_bytes(self.index_width, "index")
+        return super().token_bytes(precision) + own
 
     def pairs(self, n: Q, T: Q) -> Q:
         """Query-key pairs of T new tokens after n cached ones [pairs]."""
@@ -153,8 +160,8 @@ class SparseMLA(MLA):
         """List what `count` such layers execute in a pass."""
         if not self.reads_choice:
             yield index_operator(
-                self.index_parameters(D), 2 * self.index_key, self.index_heads, self.index_width,
-                self.top, (D, count, segments, precision),
+                list(self.index_tensors(D)), self.index_heads, self.index_width, self.top,
+                (D, count, segments, precision),
             )  # fmt: skip
         yield from super().operators(D, count, segments, precision)
 
@@ -193,21 +200,26 @@ class SparseAttention(Attention):
         """Cache elements of a token [elements]."""
         return super().token_elements + self.index_width
 
-    def index_parameters(self, D: Q) -> Q:
-        """Weights of the indexer's projections [parameters]."""
-        return D * self.index_heads * self.index_width + D * self.index_width
-
-    def parameters(self, D: Q) -> dict[str, Q]:
-        """Count the parameters of one layer by part."""
-        parts = super().parameters(D)
-        parts["attention"] += self.index_parameters(D)
+    def index_tensors(self, D: Q) -> Iterator[Tensor]:
+        """List the weights of the indexer."""
+        yield Tensor("index", "attention", D, self.index_heads * self.index_width)
+        yield Tensor("index", "attention", D, self.index_width)
         # Norms on index queries and keys, each as wide as a head.
-        parts["qk_norm"] += 2 * self.index_width
-        return parts
+        yield vector("index", "qk_norm", 2 * self.index_width)
+
+    def tensors(self, D: Q) -> Iterator[Tensor]:
+        """List the weights of one layer."""
+        yield from super().tensors(D)
+        yield from self.index_tensors(D)
 
     def cache_elements(self, S: Q) -> Q:
         """Count the elements that one layer keeps for a sequence of S tokens."""
         return super().cache_elements(S) + self.index_width * S
+
+    def token_bytes(self, precision: Precision) -> Q:
+        """Bytes of keys, values and the index key of one token [B]."""
+        own = precision.cache.vector_bytes(self.index_width, "index")
+        return super().token_bytes(precision) + own
 
     def pairs(self, n: Q, T: Q) -> Q:
         """Query-key pairs of T new tokens after n cached ones [pairs]."""
@@ -222,7 +234,7 @@ class SparseAttention(Attention):
     ) -> Iterator[Operator]:
         """List what `count` such layers execute in a pass."""
         yield index_operator(
-            self.index_parameters(D), 2 * self.index_width, self.index_heads, self.index_width,
+            list(self.index_tensors(D)), self.index_heads, self.index_width,
             self.top * self.block, (D, count, segments, precision),
         )  # fmt: skip
         yield from super().operators(D, count, segments, precision)
@@ -238,15 +250,20 @@ class SparseAttention(Attention):
 
 
 def index_operator(
-    weights: Q, norms: Q, heads: Q, width: Q, k: Q, where: tuple[Q, Q, Sequence[Segment], Precision]
+    held: Sequence[Tensor],
+    heads: Q,
+    width: Q,
+    k: Q,
+    where: tuple[Q, Q, Sequence[Segment], Precision],
 ) -> Operator:
     """Describe an indexer: its projections, its scores, and the keys that it writes and reads.
 
-    weights, norms: its parameters [parameters]; heads, width: its heads and their width [1]; k:
+    held: its weights; heads, width: its heads and their width [1]; k:
     tokens up to which all are chosen [tokens]; where: model width, layers, pass and formats.
     """
     D, count, segments, precision = where
-    b_w, b_kv, b_x = precision.weights.bytes, precision.cache.bytes, precision.activations.bytes
+    b_x, key = precision.activations.bytes, precision.cache.vector_bytes(width, "index")
+    weights = total(t.parameters for t in held if not is_vector(t))
     rows = total(s.rows for s in segments)
     pairs = total(s.sequences * indexed_pairs(s.cached, s.new, k) for s in segments)
     made = (heads + 1) * width
@@ -255,11 +272,10 @@ def index_operator(
         part="index",
         count=count,
         flops=matmul_flops(rows, weights, 1) + index_flops(pairs, heads, width),
-        weight_bytes=b_w * (weights + norms),
-        read_bytes=total(
-            s.sequences * (b_kv * width * indexed_tokens(s.context, k)) for s in segments
-        ),
-        write_bytes=b_kv * width * rows,
+        compute=precision.compute_of("attention"),
+        weight_bytes=read_bytes(held, "index", precision),
+        read_bytes=total(s.sequences * (key * indexed_tokens(s.context, k)) for s in segments),
+        write_bytes=key * rows,
         activation_bytes=b_x * (D + made) * rows,
         live_bytes=b_x * (2 * D + made) * rows,
     )

@@ -97,8 +97,8 @@ class Mamba(Recurrent):
         d, s, r = self.d, self.s, self.r
         biases = (2 * d + D if self.bias else 0) + (d if self.conv_bias else 0)
         return Widths(
-            into=2 * D * d + d * (r + 2 * s) + r * d,
-            out=d * D,
+            into=((D, 2 * d), (d, r + 2 * s), (r, d)),
+            out=((d, D),),
             rest=d * self.taps + d + d * s + d + biases,
             norms=r + 2 * s if self.norms else 0,
             wide=2 * d + r + 2 * s,
@@ -167,8 +167,8 @@ class Mamba2(Recurrent):
         d, made = self.inner, self.inner + self.channels + self.heads
         biases = (made + D if self.bias else 0) + (self.channels if self.conv_bias else 0)
         return Widths(
-            into=D * made,
-            out=d * D,
+            into=((D, made),),
+            out=((d, D),),
             rest=self.channels * self.taps + 3 * self.heads + biases,
             norms=d if self.norm else 0,
             wide=made,

@@ -54,9 +54,11 @@ class Kept:
 
     def bytes(self, precision: Precision) -> Q:
         """Bytes of both kinds [B]."""
-        return state_bytes(
-            self.recurrent, self.columns, precision.state.bytes, precision.cache.bytes
-        )
+        # A cache of fewer than 16 bits holds keys and values; columns stay as they are computed.
+        plain = precision.cache if precision.cache.name in PLAIN else precision.activations
+        return state_bytes(self.recurrent, self.columns, precision.state.bytes, plain.bytes)
 
 
+PLAIN = ("fp32", "bf16", "fp16")
+"""Formats of a cache that its columns of convolutions are in as well."""
 NOTHING = Kept()

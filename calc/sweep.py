@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .case import Case, figures, limits, regime
+from .case import Case, figures, fullest_memory, limits, regime, slowest
 from .errors import RooflmError
 from .model import has_experts, sequence_state_bytes, total_parameters, untouched_parameters
 from .passes import Routing, Segment
+from .precision import file_told, told
 from .readings import Q, is_zero
+from .timing import sending_time
 from .units import show_gb, show_number
 
 MOST_ROWS = 10**6
@@ -26,8 +28,10 @@ def step_row(case: Case, segments: Sequence[Segment], B: Q, S: Q) -> dict[str, Q
     segments: the step; B: its sequences [1]; S: their context, the mean where they differ [tokens].
     """
     check_yield(case.step_tokens, S)
-    pass_ = case.ledger(segments)
-    row = figures(case, segments, pass_, tokens=B * case.step_tokens)
+    slow = slowest(case, segments)
+    pass_ = slow.ledger(segments)
+    row = figures(slow, segments, pass_, tokens=B * case.step_tokens)
+    row |= fullest_memory(case, segments)
     limit = case.limit[0]
     return {
         "batch": B,
@@ -37,16 +41,23 @@ def step_row(case: Case, segments: Sequence[Segment], B: Q, S: Q) -> dict[str, Q
         "fits": row["memory_bytes"] <= limit,
         "touched_parameters": total_parameters(case.model, norms=not case.lecture)
         - untouched_parameters(case.model, B, case.precision.routing),
-        "regime": regime(*limits(case, pass_)),
+        "regime": regime(*limits(slow, pass_), sending_time(pass_)),
+        **devices_of(case),
         "basis": "lecture" if case.lecture else "bound",
         **dict.fromkeys((*NULL, "ttft_s", "e2e_s")),
     }
 
 
+def devices_of(case: Case) -> dict[str, Any]:
+    """Tell how many devices a layout takes; nothing on one device."""
+    return {} if case.layout is None else {"devices": case.layout.devices}
+
+
 def sweep(case: Case, batches: Sequence[int], contexts: Sequence[int]) -> dict[str, Any]:
     """Answer a decode step for every batch at every context, batches fastest."""
     check_size(len(batches) * len(contexts))
-    if len(batches) * len(contexts) < FEW_POINTS:
+    # Ranks that differ are compared point by point.
+    if len(batches) * len(contexts) < FEW_POINTS or len(case.ranks) > 1:
         rows = [step_row(case, case.step(B, S), B, S) for S in contexts for B in batches]
     else:
         rows = _grid_rows(case, batches, contexts)
@@ -152,6 +163,12 @@ ROUTING_SAYS = (
 )
 
 
+UNIFIED_SAYS = (
+    "unified memory is shared with the system, and all of it is counted here: macOS lets a GPU use "
+    "about 75 % by default (--gpu-share 75%)"
+)
+
+
 def _latent_sentence(mixer: Any, phase: str, contexts: Sequence[int]) -> str:
     """Name the form that is taken for the shortest and the longest context."""
     ends = sorted({min(contexts, default=1), max(contexts, default=1)})
@@ -161,6 +178,23 @@ def _latent_sentence(mixer: Any, phase: str, contexts: Sequence[int]) -> str:
             f"latent attention: decode takes the form with fewer FLOPs, here {' or '.join(forms)}"
         )
     return "latent attention: each pass takes the form with fewer FLOPs, absorbed or materialised"
+
+
+def _computing(case: Case) -> list[str]:
+    """Say what multiplies weights of fewer bits than the activations have."""
+    said: list[str] = []
+    for compute in case.precision.computes:
+        rate = case.rates.others.get(compute)
+        if rate is not None:
+            speed = f"{show_number(rate / 1e12)} TFLOP/s"
+            said.append(f"fewer bits are multiplied at {speed} {compute}")
+        elif case.time_model != "bandwidth":
+            plain = case.precision.activations.compute
+            said.append(
+                f"{case.machine.name} has no {compute} rate: fewer bits are "
+                f"expanded and multiplied in {plain}"
+            )
+    return said
 
 
 def _routing_name(routing: Routing) -> str:
@@ -180,7 +214,8 @@ def assumptions(
     bandwidth = f"{show_number(machine.bandwidth_bytes_per_s / 1e12)} TB/s"
     if case.model.denoises and phase == "decode":
         phase = "denoise"
-    said = [f"{PHASES[phase]}; weights {formats.weights.name}, cache {formats.cache.name}"]
+    said = [f"{PHASES[phase]}; {told(formats)}, cache {formats.cache.name}"]
+    said += file_told(case.model)
     if not is_zero(sequence_state_bytes(case.model, formats)):
         said.append(
             f"state: recurrent part {formats.state.name}, columns of convolutions "
@@ -192,7 +227,7 @@ def assumptions(
             f"writes, no activations; time = bytes / {bandwidth}"
         )
     if timed and not case.lecture:
-        compute, peak = formats.weights.compute, case.rates.flops_per_s
+        compute, peak = formats.activations.compute, case.rates.flops_per_s
         if peak is None or case.time_model == "bandwidth":
             speed = bandwidth
         else:
@@ -200,6 +235,15 @@ def assumptions(
             kind = "measured, above the datasheet" if above else "dense"
             speed = f"{bandwidth} and {show_number(peak / 1e12)} TFLOP/s {compute} ({kind})"
         said.append(f"time model {case.time_model} at {speed}: {TIME_MODEL_SAYS[case.time_model]}")
+        said += _computing(case)
+    if case.layout is not None:
+        from .deployment import told as spread_told
+
+        said += spread_told(case)
+    if case.offloads:
+        from .offload import told as offload_told
+
+        said += offload_told(case.model, case.host_bytes_per_s)
     latents = [g.mixer for g in case.model.groups if g.mixer.kind.startswith("mla")]
     if latents and not case.lecture:
         said.append(_latent_sentence(latents[0], phase, contexts))
@@ -213,6 +257,10 @@ def assumptions(
             else "reserve: none; context, graphs and fragmentation take 0.3 to over 2 GB: --reserve"
         )
     said.append(capacity_sentence(case))
+    if case.machine.kind == "unified" and not (
+        case.lecture or case.capacity_bytes or case.gpu_share
+    ):
+        said.append(UNIFIED_SAYS)
     longest = case.model.max_context
     if longest is not None and any(longest < S for S in contexts):
         said.append(f"{case.model.name} is configured for at most {longest:,} tokens of context")
@@ -226,6 +274,9 @@ def capacity_sentence(case: Case) -> str:
     except RooflmError:
         return "capacity: not known, so whether it fits is not said"
     label, driver = case.machine.label_bytes, case.machine.driver_bytes
+    if case.gpu_share is not None:
+        share = f"{100 * case.gpu_share:g} % of the {basis} memory"
+        return f"capacity: {show_gb(limit)} GB, {share}: what a GPU may use, as given"
     if basis == "given":
         return f"capacity: {show_gb(limit)} GB as given"
     if basis == "driver":

@@ -5,6 +5,7 @@ Everything here needs sympy and is imported only where a formula is asked for.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -12,9 +13,9 @@ from typing import Any, TypeAlias
 import sympy as untyped_sympy
 
 from .case import Case
+from .formats import Format
 from .hardware import Machine
 from .letters import symbolic
-from .passes import Format, Precision
 from .readings import Q
 
 sympy: Any = untyped_sympy
@@ -37,13 +38,14 @@ def count(name: str) -> Expr:
 
 
 BETA, PEAK, CAPACITY, RESERVE = map(letter, ("β", "C", "M", "R"))
-B_W, B_KV, B_S = map(letter, ("b_w", "b_kv", "b_s"))
+HOST_BETA = letter("β_h")
+B_W, B_KV, B_S, B_R = map(letter, ("b_w", "b_kv", "b_s", "b_r"))
 BATCH, CONTEXT = count("B"), count("S")
 
 UNITS = {
-    "β": "B/s", "C": "FLOP/s", "M": "B", "R": "B", "b_w": "B", "b_kv": "B", "b_s": "B",
+    "β": "B/s", "C": "FLOP/s", "M": "B", "R": "B", "b_w": "B", "b_kv": "B", "b_s": "B", "b_r": "B",
     "S": "tokens", "P": "tokens", "T": "tokens", "T_c": "tokens", "h": "tokens", "G": "tokens",
-    "W": "tokens",
+    "W": "tokens", "β_h": "B/s",
 }  # fmt: skip
 """Units of the letters that have one; dimensions are pure numbers."""
 
@@ -63,12 +65,13 @@ def symbolic_case(case: Case) -> Symbolic:
     """Put symbols in place of every number of a case; a reserve of nothing stays 0."""
     model, dimensions = symbolic(case.model)
     formats = case.precision
+    others: Mapping[str, Q] = case.rates.others if _has_rate(case) else {}
     machine = Machine(
         name=case.machine.name,
         full_name=case.machine.full_name,
         kind=case.machine.kind,
         bandwidth_bytes_per_s=BETA,
-        flops={formats.weights.compute: PEAK},
+        flops={formats.activations.compute: PEAK, **{c: letter(f"C_{c}") for c in others}},
     )
     values: Values = {count(name): value for name, value in dimensions.items()}
     values |= {
@@ -77,27 +80,46 @@ def symbolic_case(case: Case) -> Symbolic:
         B_KV: formats.cache.bytes,
         B_S: formats.state.bytes,
     }
+    rest = formats.activations
+    own = {part: letter(f"b_{part}") for part, _ in formats.parts}
+    values |= {own[part]: kind.bytes for part, kind in formats.parts}
+    if rest is not formats.weights:
+        values[B_R] = rest.bytes
     peak = case.rates.flops_per_s if _has_rate(case) else None
     if peak is not None:
         values[PEAK] = peak
+        values |= {letter(f"C_{c}"): rate for c, rate in others.items()}
     if _has_capacity(case):
         values[CAPACITY] = case.limit[0]
+    if case.offloads:
+        values[HOST_BETA] = case.host_bytes_per_s
     if case.reserve_bytes:
         values[RESERVE] = case.reserve_bytes
-    precision = Precision(
-        weights=Format(formats.weights.name, B_W, formats.weights.compute),
-        cache=Format(formats.cache.name, B_KV, formats.cache.compute),
-        state=Format(formats.state.name, B_S, formats.state.compute),
+    precision = replace(
+        formats,
+        weights=_in_bytes(formats.weights, B_W),
+        cache=replace(formats.cache, usual=replace(formats.cache.usual, bits=8 * B_KV)),
+        state=_in_bytes(formats.state, B_S),
+        rest=None if rest is formats.weights else _in_bytes(rest, B_R),
+        parts=tuple((part, _in_bytes(kind, own[part])) for part, kind in formats.parts),
     )
     letters = replace(
         case,
+        ranks=(),
         model=model,
         machine=machine,
         precision=precision,
         reserve_bytes=RESERVE if case.reserve_bytes else 0,
         capacity_bytes=CAPACITY,
+        gpu_share=None,
+        host_bytes_per_s=HOST_BETA if case.offloads else None,
     )
     return Symbolic(letters, values)
+
+
+def _in_bytes(kind: Format, symbol: Expr) -> Format:
+    """Put a symbol in place of the bytes of a number; scales keep their own."""
+    return replace(kind, bits=8 * symbol)
 
 
 def _has_capacity(case: Case) -> bool:
@@ -106,7 +128,7 @@ def _has_capacity(case: Case) -> bool:
 
 
 def _has_rate(case: Case) -> bool:
-    compute = case.precision.weights.compute
+    compute = case.precision.activations.compute
     return compute in case.machine.flops or compute in case.machine.best_flops
 
 
@@ -135,6 +157,13 @@ def _sum(term: Expr, values: Mapping[Any, Q]) -> float:
     return float(np.sum(np.broadcast_to(terms, run.shape)))
 
 
+def _binomial(n: float, k: float) -> float:
+    """Count choices; gamma functions, which sympy would take, overflow at 256 experts."""
+    if float(n).is_integer():
+        return math.comb(int(n), int(k))
+    return math.prod((n - j) / (j + 1) for j in range(int(k)))
+
+
 _CACHE: dict[Any, tuple[Any, list[Any]]] = {}
 
 
@@ -143,7 +172,7 @@ def _compiled(expression: Expr) -> tuple[Any, list[Any]]:
         if len(_CACHE) > 4096:
             _CACHE.clear()
         symbols = sorted(expression.free_symbols, key=str)
-        own = {"Max": max, "Min": min}
+        own = {"Max": max, "Min": min, "binomial": _binomial}
         _CACHE[expression] = (sympy.lambdify(symbols, expression, [own, "math"]), symbols)
     return _CACHE[expression]
 
@@ -160,7 +189,7 @@ def latex(expression: Expr) -> str:
         for s in expression.free_symbols
         if len(s.name) > MOST_LETTERS
     }
-    return sympy.latex(expression, symbol_names=names | {BETA: r"\beta"})
+    return sympy.latex(expression, symbol_names=names | {BETA: r"\beta", HOST_BETA: r"\beta_{h}"})
 
 
 class _Printer(sympy.printing.str.StrPrinter):

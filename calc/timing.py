@@ -6,12 +6,12 @@ or an efficiency below 1: they are bounds of a perfect implementation, not estim
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from .passes import Operator
-from .readings import Q, formula, maximum, total
+from .readings import Q, formula, is_zero, maximum, total
 
 TimeModel = Literal["bandwidth", "overlap", "operator", "serial"]
 TIME_MODELS: tuple[TimeModel, ...] = get_args(TimeModel)
@@ -25,6 +25,14 @@ class Rates:
     """Dense peak of the format that computes; None where it is not known [FLOP/s]."""
     bytes_per_s: Q
     """Memory bandwidth [B/s]."""
+    others: Mapping[str, Q] = field(default_factory=dict[str, Q])
+    """Peaks of formats that multiply weights of fewer bits, by format [FLOP/s]."""
+    host_bytes_per_s: Q = None
+    """Bandwidth of the bus to host memory, one direction; None where nothing goes over it [B/s]."""
+
+    def peak(self, compute: str) -> Q:
+        """Peak that does the products of an operator; the plain one where a chip has no other."""
+        return self.others.get(compute, self.flops_per_s)
 
 
 @formula
@@ -82,26 +90,65 @@ def step_time(ledger: Sequence[Operator], rates: Rates, model: TimeModel = "oper
     """
     match model:
         case "bandwidth":
-            return bandwidth_time(compulsory_bytes(ledger), rates.bytes_per_s)
+            return moving_time(ledger, rates)
         case "overlap":
-            return maximum(
-                bandwidth_time(compulsory_bytes(ledger), rates.bytes_per_s),
-                compute_time(flops(ledger), rates.flops_per_s),
-            )
+            return maximum(moving_time(ledger, rates), computing_time(ledger, rates))
         case "operator":
             return total(op.count * operator_time(op, rates) for op in ledger)
         case "serial":
-            return bandwidth_time(compulsory_bytes(ledger), rates.bytes_per_s) + compute_time(
-                flops(ledger), rates.flops_per_s
-            )
+            moving = moving_time(ledger, rates, overlapped=False)
+            return total((moving, computing_time(ledger, rates), sending_time(ledger)))
+
+
+def moving_time(ledger: Sequence[Operator], rates: Rates, overlapped: bool = True) -> Q:
+    """Time of the compulsory bytes of a pass [s].
+
+    What lies in host memory goes over the host link, at the same time as memory traffic and both
+    ways at once; overlapped=False adds all up.
+    """
+    away = [op for op in ledger if op.hosted]
+    if not away:
+        return bandwidth_time(compulsory_bytes(ledger), rates.bytes_per_s)
+    here = compulsory_bytes([op for op in ledger if not op.hosted])
+    memory = bandwidth_time(here, rates.bytes_per_s)
+    if not overlapped:
+        return memory + bandwidth_time(compulsory_bytes(away), rates.host_bytes_per_s)
+    inward = total(op.count * (op.weight_bytes + op.read_bytes) for op in away)
+    outward = total(op.count * op.write_bytes for op in away)
+    return maximum(memory, bandwidth_time(_busier(inward, outward), rates.host_bytes_per_s))
+
+
+def operator_moving_time(op: Operator, rates: Rates) -> Q:
+    """Time of the compulsory bytes of one run of an operator [s]."""
+    if not op.hosted:
+        return bandwidth_time(op.compulsory_bytes, rates.bytes_per_s)
+    moved = _busier(op.weight_bytes + op.read_bytes, op.write_bytes)
+    return bandwidth_time(moved, rates.host_bytes_per_s)
+
+
+def _busier(inward: Q, outward: Q) -> Q:
+    """Bytes of the busier direction of a link; no max in a formula with one direction [B]."""
+    return inward if is_zero(outward) else outward if is_zero(inward) else maximum(inward, outward)
+
+
+def sending_time(ledger: Sequence[Operator]) -> Q:
+    """Time that a pass spends on messages to other devices [s]."""
+    return total(op.count * op.seconds for op in ledger)
+
+
+def computing_time(ledger: Sequence[Operator], rates: Rates) -> Q:
+    """Time that all arithmetic of a pass takes, each operator at the peak of its format [s]."""
+    work: dict[str, list[Operator]] = {}
+    for op in ledger:
+        work.setdefault(op.compute if op.compute in rates.others else "", []).append(op)
+    return total(compute_time(flops(ops), rates.peak(compute)) for compute, ops in work.items())
 
 
 def operator_time(op: Operator, rates: Rates) -> Q:
     """Bound of one run of an operator: the larger of its two times [s]."""
-    return maximum(
-        bandwidth_time(op.compulsory_bytes, rates.bytes_per_s),
-        compute_time(op.flops, rates.flops_per_s),
-    )
+    if not is_zero(op.seconds):
+        return op.seconds
+    return maximum(operator_moving_time(op, rates), compute_time(op.flops, rates.peak(op.compute)))
 
 
 def shares(ledger: Sequence[Operator], rates: Rates, model: TimeModel = "operator") -> tuple[Q, Q]:
@@ -110,16 +157,16 @@ def shares(ledger: Sequence[Operator], rates: Rates, model: TimeModel = "operato
     operator: the times of the operators that each limits. overlap and serial: both totals.
     bandwidth: traffic alone.
     """
-    memory = bandwidth_time(compulsory_bytes(ledger), rates.bytes_per_s)
+    memory = moving_time(ledger, rates, overlapped=model != "serial")
     if model == "bandwidth":
         return 0 * memory, memory
     if model != "operator":
-        return compute_time(flops(ledger), rates.flops_per_s), memory
+        return computing_time(ledger, rates), memory
     computing = total(_computing_time(op, rates) for op in ledger)
     return computing, step_time(ledger, rates) - computing
 
 
 def _computing_time(op: Operator, rates: Rates) -> Q:
-    compute = op.count * compute_time(op.flops, rates.flops_per_s)
-    memory = op.count * bandwidth_time(op.compulsory_bytes, rates.bytes_per_s)
+    compute = op.count * compute_time(op.flops, rates.peak(op.compute))
+    memory = op.count * operator_moving_time(op, rates)
     return (compute > memory) * compute

@@ -10,7 +10,16 @@ from .inverse import FAR, MOST, Answer, affine, fits_memory, part, parts_of, ran
 from .memory import largest
 from .model import chunk_lengths, entry_lengths
 from .symbols import BATCH, CONTEXT, PEAK, Expr, Values, number, symbolic_case, sympy
-from .timing import Rates, bandwidth_time, compulsory_bytes, compute_time, flops, shares
+from .timing import (
+    Rates,
+    bandwidth_time,
+    compute_time,
+    computing_time,
+    flops,
+    moving_time,
+    operator_moving_time,
+    shares,
+)
 
 
 def both_times(case: Case, B: int, S: int) -> tuple[float, float]:
@@ -23,7 +32,7 @@ def both_times(case: Case, B: int, S: int) -> tuple[float, float]:
         raise RooflmError(what, "--time-model", "Leave the option out.")
     pass_ = case.ledger(case.step(B, S))
     if case.lecture:
-        peak = bound_flops(case.machine, case.precision.weights.compute)
+        peak = bound_flops(case.machine, case.precision.activations.compute)
         moving = bandwidth_time(memory_bytes(case, B, S), case.rates.bytes_per_s)
         return compute_time(flops(pass_), peak), moving
     return shares(pass_, case.rates, case.time_model)
@@ -42,6 +51,9 @@ def compute_bound_batch(case: Case, context: int) -> Answer:
     value = 1 + largest(lambda B: not is_compute_bound(case, B, context), MOST)
     branch, values = excess(case, value, context)
     split = affine(branch.formula, BATCH)
+    if split is not None and not number(split[1], values):
+        # No sequence adds to either side: only a jump turns it.
+        split = None
     low, _ = valid_range(branch, BATCH, values)
     reason = "smallest batch at which compute holds more than half of the step"
     formula = "B = floor(fixed_s/gained_s_per_sequence) + 1"
@@ -132,18 +144,22 @@ def excess(case: Case, B: int, S: int) -> tuple[Branch, Values]:
     pass_ = letters.ledger(letters.step(BATCH, CONTEXT))
     values = symbolic.values | {BATCH: B, CONTEXT: S}
     if case.lecture or case.time_model != "operator":
-        moved = compulsory_bytes(pass_)
+        moving = moving_time(pass_, letters.rates, overlapped=case.time_model != "serial")
         if case.lecture:
             moved = memory_bytes(letters, BATCH, CONTEXT)
-            values[PEAK] = bound_flops(case.machine, case.precision.weights.compute)
-        total = compute_time(flops(pass_), PEAK) - bandwidth_time(moved, letters.rates.bytes_per_s)
+            moving = bandwidth_time(moved, letters.rates.bytes_per_s)
+            values[PEAK] = bound_flops(case.machine, case.precision.activations.compute)
+        total = computing_time(pass_, letters.rates)
+        total -= moving
+        if case.offloads:
+            return active(total, values), values
         return Branch(total, ()), values
     rates: Rates = letters.rates
     formula: Expr = sympy.Integer(0)
     conditions: list[Expr] = []
     for op in pass_:
-        compute = op.count * compute_time(op.flops, rates.flops_per_s)
-        memory = op.count * bandwidth_time(op.compulsory_bytes, rates.bytes_per_s)
+        compute = op.count * compute_time(op.flops, rates.peak(op.compute))
+        memory = op.count * operator_moving_time(op, rates)
         computes = number(compute, values) > number(memory, values)
         formula += compute if computes else -memory
         conditions.append(compute - memory if computes else memory - compute)

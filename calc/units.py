@@ -44,6 +44,11 @@ def parse_count(text: str, option: str) -> int:
     return int(value)
 
 
+def parse_layers(text: str) -> int:
+    """Read a number of layers, which may be 0."""
+    return 0 if text.strip() == "0" else parse_count(text, "--gpu-layers")
+
+
 def parse_counts(text: str, option: str) -> list[int]:
     """Read a list of counts and ranges: `1,64,256`, `1:256:x2` (times two), `1:9:2` (plus two)."""
     values: list[int] = []

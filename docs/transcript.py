@@ -12,6 +12,7 @@ import rooflm.calc.__main__ as entry
 
 COMMANDS = (
     "models", "hardware", "show", "fit", "sweep", "compare", "roofline", "explain", "solve",
+    "quantize",
 )  # fmt: skip
 
 
@@ -63,6 +64,7 @@ def formulas() -> str:
 
     from rooflm.calc import (
         attention,
+        collectives,
         compressed,
         diffusion,
         experts,
@@ -85,7 +87,7 @@ def formulas() -> str:
     rows = ["| formula | what it computes | module |", "| :-- | :-- | :-- |"]
     modules = (
         matmul, attention, mla, sparse, compressed, state, ssm, linear_attention, rwkv, mlp,
-        experts, residual, model, timing, memory, requests, diffusion,
+        experts, residual, model, timing, memory, requests, diffusion, collectives,
     )  # fmt: skip
     for module in modules:
         for name, formula in FORMULAS.items():

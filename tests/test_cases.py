@@ -561,8 +561,8 @@ def expert_layer(i: Inputs) -> dict[str, Any]:
     return {
         "expert_bytes": one,
         "routed_read": read,
-        "shared_read": ffn.shared_parameters(D),
-        "router_read_bf16": 2 * ffn.router_parameters(D),
+        "shared_read": ffn.parameters(D)["shared_experts"],
+        "router_read_bf16": 2 * ffn.parameters(D)["router"],
         "naive_k_experts": i["k"] * one,
         "naive_kB_experts": i["k"] * i["B"] * one,
         "per_token_read": read / i["B"],
@@ -606,15 +606,10 @@ def mla_against_heads(i: Inputs) -> dict[str, Any]:
 def mla_parameters(i: Inputs) -> dict[str, Any]:
     """Parameters of a latent attention layer by matrix."""
     D = i["D"]
+    held = [t.parameters for t in V3_MLA.tensors(D) if t.part == "attention"]
+    names = ("W_DQ", "W_UQ", "W_DKV_KR", "W_UK_UV", "W_O")
     return {
-        "W_DQ": D * i["q_rank"],
-        "W_UQ": V3_MLA.query_parameters(D) - D * i["q_rank"],
-        "W_DKV_KR": V3_MLA.down_parameters(D),
-        "W_UK_UV": V3_MLA.up_parameters,
-        "W_O": V3_MLA.parameters(D)["attention"]
-        - V3_MLA.query_parameters(D)
-        - V3_MLA.down_parameters(D)
-        - V3_MLA.up_parameters,
+        **dict(zip(names, held, strict=True)),
         "norms": V3_MLA.norm_parameters,
         "total": sum(V3_MLA.parameters(D).values()),
     }

@@ -85,7 +85,8 @@ def v4_parameters(i: Inputs) -> dict[str, Any]:
     mixers = [g.mixer for g in model.groups if isinstance(g.mixer, Compressed)]
     full = next(m for m in mixers if m.kind == "csa")
     D = model.D
-    core = full.qkv_parameters(D) + full.out_parameters(D) + full.N + full.q + full.H
+    held = [t for t in full.tensors(D) if t.op in ("qkv", "out")]
+    core = sum(t.parameters for t in held)
     return {
         "total": total_parameters(model),
         "active_incl_embeddings": active_parameters(model),

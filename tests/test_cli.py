@@ -290,7 +290,7 @@ REFUSED = [
     (("sweep", "", "--on", "h100-sxm"), "unknown model"),
     (("sweep", "gpt2", "--on", "h100"), "h100-pcie"),
     (("sweep", "gpt2", "--on", "h100-smx"), "h100-sxm"),
-    (("sweep", "gpt2", "--on", "8xh100-sxm"), "several devices"),
+    (("sweep", "gpt2", "--on", "8xh100-sxm"), "cannot be split 8 ways"),
     (("sweep", "gpt2"), "--on"),
     (("sweep", "--on", "h100-sxm"), "MODEL"),
     (("sweeep", "gpt2"), "sweep"),

@@ -408,6 +408,9 @@ def test_every_number_says_where_it_came_from(name: str) -> None:
     assert {"D", "V", "L", "N", "tied", "norm"} <= {field for field, _, _ in model.provenance}
 
 
+NF4 = {"_load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "quant_method": "bitsandbytes"}
+
+
 @pytest.mark.parametrize(
     ("field", "value", "origin"),
     [
@@ -416,12 +419,12 @@ def test_every_number_says_where_it_came_from(name: str) -> None:
         ("K", "40", "derived: num_attention_heads, as num_key_value_heads is absent"),
         ("tied", "False", "class default of llama"),
         ("norm", "rms", "class llama"),
-        ("quantization_config", "in the config", "not read: weights count as elements"),
+        ("weights_format", "nf4", "key quantization_config: bitsandbytes, bnb_4bit_quant_type nf4"),
     ],
 )
 def test_provenance_names_key_rule_or_class(field: str, value: str, origin: str) -> None:
     """A field was read from a key, derived, or is what its class does."""
-    config = FACTS["vicuna-13b-v1.3"][0] | {"quantization_config": {"bits": 4}}
+    config = FACTS["vicuna-13b-v1.3"][0] | {"quantization_config": NF4}
 
     assert (field, value, origin) in read(config).provenance
 

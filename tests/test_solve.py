@@ -12,7 +12,7 @@ from rooflm.calc.hardware import natural_format
 from rooflm.calc.inverse import step_s, time_expression
 from rooflm.calc.listing import all_machines
 from rooflm.calc.model import chunk_lengths
-from rooflm.calc.passes import Precision, find_format
+from rooflm.calc.precision import precision_of
 from rooflm.calc.presets import MODELS_FILE, find_machine, find_model, preset_names
 from rooflm.calc.solve import Target, sensitivity, solve
 from rooflm.calc.symbols import BATCH, CONTEXT
@@ -31,8 +31,8 @@ CONTEXTS = (1, 64, 1024, 8191)
 def case_of(index: int) -> Case:
     """Pair a preset with a chip, so that all of both are met."""
     machine = CHIPS[index % len(CHIPS)]
-    fmt = find_format(natural_format(machine))
-    return Case(find_model(PRESETS[index]), machine, Precision(fmt, fmt))
+    model = find_model(PRESETS[index])
+    return Case(model, machine, precision_of(None, natural=natural_format(machine)))
 
 
 @pytest.mark.parametrize("index", range(len(PRESETS)), ids=PRESETS)

@@ -21,11 +21,14 @@ from hypothesis import strategies as st
 from rooflm.calc.attention import Attention
 from rooflm.calc.errors import Exit, RooflmError
 from rooflm.calc.experts import Experts, NoFeedForward
+from rooflm.calc.gguf_file import Tensor as GGUFTensor
 from rooflm.calc.gguf_file import tensor_bytes
-from rooflm.calc.gguf_model import FULL, KNOWN, PERIODS, read_gguf
+from rooflm.calc.gguf_model import FILE_TYPES, FULL, KNOWN, PERIODS, formats_of, read_gguf
 from rooflm.calc.mla import MLA
 from rooflm.calc.mlp import MLP
 from rooflm.calc.model import Model, cache_elements, parameters, total_parameters
+from rooflm.calc.precision import precision_of
+from rooflm.calc.presets import find_model
 from rooflm.calc.safetensors_file import (
     BITS,
     INDEX,
@@ -407,6 +410,40 @@ def model(tmp_path: Path) -> Make:
         return found
 
     return read
+
+
+@pytest.mark.parametrize("name", ["Q8_0", "Q4_0", "F16"])
+def test_the_one_type_of_all_matrices_is_the_format_of_a_file(tmp_path: Path, name: str) -> None:
+    """Norms are fp32 in such a file; matrices of several types have no one format."""
+    kind = G.GGMLQuantizationType[name]
+    matrices = [n.split(".")[-2] for n, shape in llama().items() if len(shape) > 1]
+    same = read_gguf(make(tmp_path / "a.gguf", llama(), formats=dict.fromkeys(matrices, kind)))
+    mixed = read_gguf(make(tmp_path / "b.gguf", llama(), formats={matrices[0]: kind}))
+
+    assert same.weights_format == {"F16": "fp16"}.get(name, name.lower())
+    assert mixed.weights_format is None
+    assert mixed.weights_unknown.startswith("matrices of ")
+    with pytest.raises(RooflmError, match="Say --weights FORMAT"):
+        precision_of(None, model=mixed)
+
+
+def test_a_mixture_is_taken_for_its_name_where_its_bytes_are_those_of_the_file() -> None:
+    """The numbers of file types are those of the package gguf; a Llama in Q4_K_M has 4.58 GiB.
+
+    Its 4.8944 bits a weight: github.com/ggml-org/llama.cpp, tools/quantize/README.md.
+    """
+    llama_8b, held = find_model("llama-3.1-8b"), round(8030261248 * 4.8944 / 8)
+    tensors = {
+        "a.weight": GGUFTensor("Q4_K", (256, 1), held // 2),
+        "b.weight": GGUFTensor("Q6_K", (256, 1), held - held // 2),
+    }
+    assert formats_of(llama_8b, {"general.file_type": 15}, tensors) == ("q4_k_m", "")
+    for other in (None, 14, 18, "15"):
+        unknown = formats_of(llama_8b, {"general.file_type": other}, tensors)
+        assert unknown == (None, "matrices of q4_k, q6_k")
+    for number, name in FILE_TYPES.items():
+        said = G.LlamaFileType(number).name.removeprefix("MOSTLY_").lower()
+        assert name.removesuffix("-file") == said
 
 
 def elements(tensors: Mapping[str, Shape]) -> int:

@@ -1,0 +1,166 @@
+"""A model spread over devices: what is typed about it, and the case of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .case import Case
+from .communication import ALL_REDUCES, AllReduce, Link, Links
+from .errors import RooflmError, nearest
+from .hardware import Machine
+from .layout import Layout, remarks, shard, tp_degrees
+from .memory import weights_bytes
+from .model import Model, token_bytes, total_parameters
+from .passes import Precision
+
+NODE = re.compile(r"(?:(\d{1,12})x)?(\d{1,12})x(?=[a-z])(.+)")
+"""8xh100-sxm, or 2x8xh100-sxm for two nodes of eight."""
+MOST_DEVICES = 10_000
+
+
+@dataclass(frozen=True)
+class Node:
+    """What `--on` names: a chip, and how many where that is said."""
+
+    name: str
+    devices: int | None = None
+    """Devices of a node; None where one chip is named."""
+    nodes: int = 1
+
+
+def parse_node(text: str) -> Node:
+    """Take NODESxDEVICESxNAME apart."""
+    found = NODE.fullmatch(text)
+    if found is None:
+        return Node(text)
+    nodes, devices = int(found[1] or 1), int(found[2])
+    if not 1 <= nodes * devices <= MOST_DEVICES:
+        what = f"{nodes * devices:,} devices are not between 1 and {MOST_DEVICES:,}"
+        raise RooflmError(what, "--on")
+    return Node(found[3], devices, nodes)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """What is typed about a layout; None where nothing is."""
+
+    tp: int | None = None
+    pp: int | None = None
+    ep: int | None = None
+    dp: int | None = None
+    cp: int | None = None
+    replicas: int | None = None
+    link_bytes_per_s: float | None = None
+    network_bytes_per_s: float | None = None
+    latency_s: float = 0.0
+    all_reduce: str = "ring"
+
+    @property
+    def given(self) -> dict[str, int]:
+        """Degrees that were typed."""
+        names = ("tp", "pp", "ep", "dp", "cp", "replicas")
+        return {n: ways for n in names if (ways := getattr(self, n)) is not None}
+
+
+def _layout(ways: Mapping[str, int]) -> Layout:
+    """Make a layout of what was typed; more devices than any deployment has are a slip."""
+    layout = Layout(**ways)
+    if layout.devices > MOST_DEVICES:
+        what = f"the layout takes {layout.devices:,} devices, more than {MOST_DEVICES:,}"
+        most = max(ways, key=lambda name: ways[name])
+        raise RooflmError(what, f"--{most}", "Is it a slip?")
+    return layout
+
+
+def layout_of(spread: Spread, node: Node, case: Case) -> Layout | None:
+    """Choose the layout; None for one device. A node must be used whole."""
+    whole = None if node.devices is None else node.devices * node.nodes
+    if not spread.given:
+        if whole is None or whole == 1:
+            return None
+        if whole not in tp_degrees(case.model):
+            ways = [n for n in tp_degrees(case.model) if n <= whole]
+            what = f"{case.model.name} cannot be split {whole} ways by itself"
+            fix = f"Say how: --tp {ways[-1]} with --pp, --dp or --replicas."
+            raise RooflmError(what, "--on", fix)
+        return Layout(tp=whole)
+    layout = _layout(spread.given)
+    if whole is not None and layout.devices != whole:
+        what = f"the layout takes {layout.devices} devices, and {whole} are named"
+        raise RooflmError(what, "--on", f"tp * pp * dp * replicas has to be {whole}.")
+    return layout
+
+
+def deploy(case: Case, spread: Spread, node: Node) -> Case:
+    """Spread a case over devices, by what was typed.
+
+    Without a number of devices a layout takes as many of one node as it needs. Raises
+    `RooflmError` where the degrees or the links are not possible.
+    """
+    if spread.all_reduce not in ALL_REDUCES:
+        fix = nearest(spread.all_reduce, ALL_REDUCES) or f"Known: {', '.join(ALL_REDUCES)}."
+        raise RooflmError(f"no all-reduce '{spread.all_reduce[:40]}'", "--all-reduce", fix)
+    layout = layout_of(spread, node, case)
+    if layout is None or layout.devices == 1:
+        return case
+    how: AllReduce = spread.all_reduce  # pyright: ignore[reportAssignmentType]
+    near = Link(link_of(case.machine, spread, layout), spread.latency_s, how)
+    network = spread.network_bytes_per_s
+    far = None if network is None else Link(network, spread.latency_s, how)
+    links = Links(near, far, node.devices or layout.devices)
+    return replace(case, ranks=tuple(shard(case.model, layout)), links=links)
+
+
+def link_of(machine: Machine, spread: Spread, layout: Layout) -> float:
+    """Bandwidth between devices of a node: what was typed, or the machine's fastest link [B/s]."""
+    if spread.link_bytes_per_s is not None:
+        return spread.link_bytes_per_s
+    if machine.links:
+        return max(machine.links.values())
+    if layout.tp == layout.pp == layout.dp == 1:
+        return float("inf")
+    what = f"no link between devices of {machine.name} is known"
+    raise RooflmError(what, "--link", "Say --link 450GB, one direction of a device a second.")
+
+
+def show_ranks(model: Model, ways: Mapping[str, int], precision: Precision) -> dict[str, Any]:
+    """Describe what each different rank of a layout holds, without hardware."""
+    layout = _layout(ways)
+    rows = [
+        {
+            "ranks": rank.count,
+            "parameters": total_parameters(rank.model),
+            "weights_bytes": weights_bytes(rank.model, precision),
+            "cache_bytes_per_token": token_bytes(rank.model, precision) / layout.cp,
+            "layers": rank.model.layers,
+        }
+        for rank in shard(model, layout)
+    ]
+    return {"devices": layout.devices, "ranks": rows, "layout": remarks(model, layout)}
+
+
+def told(case: Case) -> list[str]:
+    """Say in sentences how a case is spread, and what a division of the whole would get wrong."""
+    layout, links = case.layout, case.links
+    if layout is None or links is None:
+        return []
+    names = ("replicas", "tp", "pp", "ep", "dp", "cp")
+    axes = ", ".join(f"{n} {getattr(layout, n)}" for n in names if getattr(layout, n) > 1)
+    near = links.near
+    said = [
+        f"layout: {axes or 'one device'}: {layout.devices} devices; memory is that of the fullest, "
+        "tokens/s that of all; --batch counts the sequences of all replicas"
+    ]
+    if layout.tp * layout.pp * layout.dp > 1:
+        speed = f"{near.bytes_per_s / 1e9:,.4g} GB/s one way"
+        said.append(
+            f"messages: {near.all_reduce} all-reduce over {speed}, {1e6 * float(near.latency_s):g} "
+            "us a message (--link-latency), none overlapped with compute"
+        )
+    said += remarks(case.model, layout) if case.ranks else []
+    if layout.pp > 1:
+        said.append(f"{layout.pp} stages work on {layout.pp} micro-batches: a token waits for all")
+    return said

@@ -1,0 +1,124 @@
+"""Layers whose weights, cache and state are in host memory, and stream over the bus each pass.
+
+An engine that computes such layers on the host's processor moves activations instead: not this.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from .errors import RooflmError
+from .model import NORM_WEIGHTS, Group, Model, cache_bytes, sequence_state_bytes
+from .passes import Precision, Segment
+from .readings import Q, is_zero, total
+from .weights import Tensor, tensor_bytes, vector
+
+if TYPE_CHECKING:
+    from .case import Case
+
+
+def offload(case: Case, layers: int | None, bytes_per_s: float | None) -> Case:
+    """Keep some layers on the device and the rest in host memory.
+
+    layers: those on the device [1]; bytes_per_s: of the bus, one direction; None is the PCIe link
+    of the machine, where it has one [B/s]. All layers give the case itself. Raises `RooflmError`
+    where that is not possible.
+    """
+    model = case.model
+    if layers is None:
+        what = "all layers are on the device, so that nothing comes from the host"
+        raise RooflmError(what, "--host-link", "Say --gpu-layers as well.")
+    if not 0 <= layers <= model.layers:
+        what = f"{model.name} has {model.layers} layers, not {layers:,}"
+        raise RooflmError(what, "--gpu-layers", f"Possible: 0 to {model.layers}.")
+    if case.layout is not None:
+        what = "layers in host memory of several devices are not modelled"
+        raise RooflmError(what, "--gpu-layers", "Leave out the option, or the layout.")
+    if layers == model.layers:
+        return case
+    if any(g.copies is not None for g in model.groups):
+        what = f"layers of {model.name} share weights, which are not parted"
+        raise RooflmError(what, "--gpu-layers", "Leave the option out.")
+    speed = case.machine.links.get("pcie") if bytes_per_s is None else bytes_per_s
+    if speed is None:
+        what = f"no bus between {case.machine.name} and its host is known"
+        fix = "Say --host-link 31.5GB, one direction a second (PCIe 4.0 x16)."
+        raise RooflmError(what, "--host-link", fix)
+    return replace(case, model=parted(model, layers), host_bytes_per_s=speed)
+
+
+def parted(model: Model, layers: int) -> Model:
+    """Put all but some layers in host memory: of each group its share, as nearly as can be.
+
+    layers: on the device [1]. Layers have no order in a model: the groups take turns, as evenly as
+    their counts allow, so that one layer more never takes one of another group away.
+    """
+    turns = sorted(
+        ((2 * turn + 1) / g.count, i) for i, g in enumerate(model.groups) for turn in range(g.count)
+    )
+    held = Counter(i for _, i in turns[:layers])
+    groups = tuple(replace(g, hosted=g.count - held[i]) for i, g in enumerate(model.groups))
+    return replace(model, groups=groups)
+
+
+def resident(model: Model) -> Model:
+    """Leave the layers on the device; the model itself where all are.
+
+    What surrounds the layers is that of all of them.
+    """
+    return _of(model, [g.count - g.hosted for g in model.groups]) if _parted(model) else model
+
+
+def hosted_bytes(model: Model, segments: Sequence[Segment], precision: Precision) -> Q:
+    """Bytes in host memory: weights, cache and state of the layers there [B].
+
+    segments: the pass, whose sequences are all that are held.
+    """
+    away = _of(model, [g.hosted for g in model.groups])
+    state = sequence_state_bytes(away, precision)
+    kept = total(s.sequences * (cache_bytes(away, s.kept, precision) + state) for s in segments)
+    return hosted_weights_bytes(model, precision) + kept
+
+
+def hosted_weights_bytes(model: Model, precision: Precision) -> Q:
+    """Bytes of the weights of the layers in host memory [B]."""
+    held = total(
+        g.hosted * tensor_bytes(tensor, precision)
+        for g in model.groups
+        for tensor in _layer_tensors(model, g)
+    )
+    return int(held) if isinstance(held, float) and held.is_integer() else held
+
+
+def told(model: Model, bytes_per_s: float) -> list[str]:
+    """Say in sentences what is in host memory, and what that leaves out."""
+    away, whole = total(g.hosted for g in model.groups), model.layers
+    share = "; of each kind of layer its share, as their order is not known"
+    return [
+        f"{whole - away} of {whole} layers on the device, {away} in host memory"
+        f"{share if len(model.groups) > 1 else ''}; embedding and head are on the device",
+        f"weights, cache and state in host memory go over {bytes_per_s / 1e9:,.4g} GB/s one way "
+        "(--host-link) in each pass; no buffer is counted for them, and no host computes",
+    ]
+
+
+def _parted(model: Model) -> bool:
+    return not all(is_zero(g.hosted) for g in model.groups)
+
+
+def _of(model: Model, counts: Sequence[Q]) -> Model:
+    """Leave a number of layers of every group."""
+    groups = zip(model.groups, counts, strict=True)
+    return replace(model, groups=tuple(replace(g, count=n, hosted=0) for g, n in groups))
+
+
+def _layer_tensors(model: Model, group: Group) -> Iterator[Tensor]:
+    """List the weights of one layer, as `tensors` does those of all."""
+    yield vector("norms", "norms", NORM_WEIGHTS[model.norm] * model.D * group.norms)
+    yield from group.mixer.tensors(model.D)
+    yield from group.ffn.tensors(model.D)
+    if not is_zero(group.own):
+        yield Tensor("own", "own", group.own, 1)

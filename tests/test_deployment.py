@@ -1,0 +1,355 @@
+"""Deployments through the command line: the same options and numbers for every command."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rooflm.calc.errors import Exit
+from rooflm.calc.plain import is_list
+from rooflm.calc.units import parse_size
+
+from .golden import table
+from .helpers import Terminal, only
+
+QUESTIONS: list[dict[str, Any]] = table("questions_devices")["questions"]
+LLAMA = "llama-3-70b --on h100-sxm"
+LAYOUTS = [
+    "llama-3-70b --on h100-sxm --tp 8 --batch 16 --context 4096",
+    "llama-3-70b --on h100-sxm --pp 2 --tp 4 --batch 13 --context 4096",
+    "deepseek-v3 --on h200-sxm --dp 8 --ep 8 --weights fp8-block --batch 3 --context 4096",
+    "deepseek-v3 --on h200-sxm --tp 8 --cp 4 --weights fp8-block --batch 64 --context 4096",
+]
+
+
+def row(rooflm: Terminal, words: str) -> dict[str, Any]:
+    """Sweep one point."""
+    return only(rooflm.json("sweep", *words.split())["rows"])
+
+
+def test_a_node_is_its_devices(rooflm: Terminal) -> None:
+    """8xh100-sxm is --tp 8, and 2x8xh100-sxm sixteen, joined by a network."""
+    node = row(rooflm, "llama-3-70b --on 8xh100-sxm --batch 8")
+
+    assert node == row(rooflm, f"{LLAMA} --tp 8 --batch 8")
+    assert node["devices"] == 8
+    nodes = row(rooflm, "llama-3-70b --on 2x8xh100-sxm --tp 8 --pp 2 --network 50GB --batch 8")
+    assert nodes["devices"] == 16
+    assert "devices" not in row(rooflm, "llama-3-70b --on 1xh100-sxm")
+
+
+def test_one_rank_is_no_layout(rooflm: Terminal) -> None:
+    """Degrees of 1 change nothing, to the bit."""
+    for words in ("llama-3-8b --on h100-sxm --batch 3", "mixtral-8x7b --on mi300x --batch 3"):
+        ones = f"{words} --tp 1 --pp 1 --ep 1 --dp 1 --cp 1 --replicas 1"
+        for command in ("sweep", "fit", "compare", "roofline"):
+            assert rooflm.json(command, *ones.split()) == rooflm.json(command, *words.split())
+
+
+def test_commands_agree(rooflm: Terminal) -> None:
+    """Sweep, fit, compare and roofline have the same figures of the same layout."""
+    for words in LAYOUTS:
+        swept = row(rooflm, words)
+        fit = rooflm.json("fit", *words.split())
+        compared = only(rooflm.json("compare", *words.split())["rows"])
+        lines = rooflm.json("roofline", *words.split())["operators"]
+        stages = 2 if "--pp 2" in words else 1
+
+        assert fit["memory_bytes"] == swept["memory_bytes"]
+        assert fit["devices"] == swept["devices"]
+        for key in ("memory_bytes", "bound_s", "tokens_per_s", "devices", "fits"):
+            assert compared[key] == swept[key]
+        total = stages * sum(line["bound_s"] for line in lines)
+        assert total == pytest.approx(swept["bound_s"], rel=1e-12)
+
+
+@pytest.mark.parametrize("words", LAYOUTS)
+def test_explain_agrees_with_sweep(rooflm: Terminal, words: str) -> None:
+    """The formula of a figure has its value, of the rank or the model that it is of."""
+    swept = row(rooflm, words)
+    keys = ["bound_s", "floor_s", "memory_bytes", "weights_bytes", "kv_cache_bytes"]
+    large = words.startswith("deepseek")
+    for key in ["floor_s", "memory_bytes"] if large else [*keys, "touched_parameters", "devices"]:
+        value = rooflm.json("explain", key, *words.split())["value"]
+        assert value == pytest.approx(swept[key], rel=1e-12), key
+    if large:
+        # Its further figures go the same way, ten seconds each.
+        return
+    fit = rooflm.json("fit", *words.split())
+    reserved = rooflm.json("explain", "reserved_kv_cache_bytes.paged", *words.split())["value"]
+    assert reserved == pytest.approx(fit["reserved_kv_cache_bytes"]["paged"], rel=1e-12)
+    if "--pp" not in words:
+        most = rooflm.json("explain", "max_sequences", *words.split())["value"]
+        assert most == fit["max_sequences"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "mixtral-8x7b --on h200-sxm --tp 4 --ep 4 --batch 1024 --context 100 --weights q4_k",
+        "gpt-oss-120b --on h200-sxm --tp 4 --ep 4 --batch 64 --context 100 --weights q4_k",
+        "longcat-flash-chat --on h200-sxm --batch 4096 --context 100",
+    ],
+)
+def test_the_floor_of_experts_elsewhere_is_explained(rooflm: Terminal, words: str) -> None:
+    """All tokens may choose experts of other ranks, or empty ones: neither bytes nor work."""
+    swept = row(rooflm, words)
+
+    assert swept["floor_s"] <= swept["bound_s"]
+    assert rooflm.json("explain", "floor_s", *words.split())["value"] == pytest.approx(
+        swept["floor_s"], rel=1e-12
+    )
+
+
+def test_what_crosses_nodes_goes_over_the_network(rooflm: Terminal) -> None:
+    """Tp fills a node first: groups of dp then cross, stages of a replica in one node do not."""
+    groups = "deepseek-v3 --on 2x8xh200-sxm --tp 4 --dp 4 --batch 64"
+    odd = "deepseek-v3 --on 2x6xh200-sxm --tp 4 --replicas 3"
+    for words in (groups, odd):
+        refused = rooflm("sweep", *words.split())
+        assert refused.code == Exit.USAGE
+        assert "--network" in refused.err
+    slow, fast = (row(rooflm, f"{groups} --network {n}")["time_s"] for n in ("25GB", "50GB"))
+    assert slow > fast
+
+    stages = "llama-3-70b --on 2x8xh200-sxm --batch 64 --pp"
+    inside = row(rooflm, f"{stages} 8 --replicas 2")["time_s"]
+    assert row(rooflm, f"{stages} 8 --replicas 2 --network 1MB")["time_s"] == inside
+    # Of fifteen hops one is between nodes, which sixteen stage times count in each: 4 rows of D.
+    far, near = 4 * 8192 * 2 / 25e9, 4 * 8192 * 2 / 450e9
+    hop = row(rooflm, f"{stages} 16 --network 25GB")["time_s"]
+    free = row(rooflm, f"{stages} 16 --network 450GB")["time_s"]
+    assert hop - free == pytest.approx(16 * (far - near) / 15, rel=1e-6)
+
+
+def test_batches_are_solved_where_they_are_dealt_out_in_steps(rooflm: Terminal) -> None:
+    """A power with a whole exponent is not multiplied out; a side may not grow with the batch."""
+    for words in ("jamba-v0.1 --on h200-sxm --pp 3 --share 90%",
+                  "jamba-v0.1 --on h200-sxm --pp 2 --when compute-bound"):  # fmt: skip
+        assert rooflm.json("solve", "batch", *words.split())["value"] > 1000
+
+
+def test_replicas_scale_throughput(rooflm: Terminal) -> None:
+    """Twice the replicas and sequences: the same time and memory, twice the tokens and room."""
+    words = "llama-3-8b --on h100-sxm --tp 2 --context 3000"
+    one = row(rooflm, f"{words} --batch 32")
+    two = row(rooflm, f"{words} --batch 64 --replicas 2")
+
+    assert (two["time_s"], two["memory_bytes"]) == (one["time_s"], one["memory_bytes"])
+    assert two["tokens_per_s"] == 2 * one["tokens_per_s"]
+    # An odd sequence makes one replica do as much as another sequence would.
+    assert row(rooflm, f"{words} --batch 63 --replicas 2")["time_s"] == two["time_s"]
+    room = [
+        rooflm.json("fit", *words.split(), "--replicas", n)["max_sequences"] for n in ("1", "2")
+    ]
+    assert room[1] == 2 * room[0]
+
+
+@pytest.mark.parametrize("model", ["llama-3-70b", "deepseek-v3", "gemma-3-27b", "nemotron-h-8b"])
+def test_no_device_holds_more_along_an_axis(rooflm: Terminal, model: str) -> None:
+    """Weights and cache of a device do not grow with the ranks of an axis."""
+    for axis, ways in (("--tp", "1 2 4 8"), ("--pp", "1 2 4"), ("--replicas", "1 2 3")):
+        held = [
+            row(rooflm, f"{model} --on h200-sxm {axis} {n} --batch 24 --context 4096")
+            for n in ways.split()
+        ]
+        for key in ("weights_bytes", "kv_cache_bytes"):
+            sizes = [point[key] for point in held]
+            assert sizes == sorted(sizes, reverse=True)
+
+
+def test_more_ranks_stop_helping(rooflm: Terminal) -> None:
+    """Once a message costs something, a step is fastest at some number of ranks."""
+    words = f"{LLAMA} --batch 16 --context 4096 --link-latency 2us"
+    times = [row(rooflm, f"{words} --tp {n}")["time_s"] for n in (1, 2, 4, 8, 16, 32, 64)]
+    best = times.index(min(times))
+
+    assert 0 < best < len(times) - 1
+    assert times[:best] == sorted(times[:best], reverse=True)
+    assert times[best:] == sorted(times[best:])
+
+
+def test_few_sequences_wait_for_all_stages_once(rooflm: Terminal) -> None:
+    """One sequence reads all weights once, wherever they are; nothing is sent over a free link."""
+    free = "--link 1e18"
+    alone = row(rooflm, "llama-3-8b --on h100-sxm")
+    for pp in (2, 4, 7):
+        one = row(rooflm, f"llama-3-8b --on h100-sxm --pp {pp} {free}")
+        assert one["floor_s"] == pytest.approx(alone["floor_s"], rel=1e-4)
+        assert one["bound_s"] == pytest.approx(alone["bound_s"], rel=1e-4)
+        full = row(rooflm, f"llama-3-8b --on h100-sxm --pp {pp} {free} --batch {pp}")
+        # The last stage, with the head, is the slowest, and each sequence waits for it once.
+        assert full["bound_s"] > one["bound_s"]
+    words = ["llama-3-8b", "--on", "h100-sxm", "--pp", "4"]
+    assert "fewer sequences than stages" in rooflm("explain", "bound_s", *words).err
+    assert "no one formula" in rooflm.json("solve", "context", *words, "--latency", "6ms")["reason"]
+
+
+def test_few_sequences_are_not_one_for_each_group(rooflm: Terminal) -> None:
+    """Experts of a pass see the tokens that there are, not one for each group."""
+    words = "deepseek-v3 --on h200-sxm --dp 8 --ep 8 --weights fp8-block --batch"
+    times = [row(rooflm, f"{words} {n}")["time_s"] for n in (1, 4, 8)]
+
+    assert times[0] < times[1] < times[2]
+
+
+def test_requests_under_a_layout(rooflm: Terminal) -> None:
+    """Prefills are divided as well, and a slow link is named as the limit."""
+    prompt = "llama-3-70b --on h100-sxm --phase request --prompt 2048 --output-tokens 400 --batch 4"
+    one, eight = row(rooflm, prompt), row(rooflm, f"{prompt} --tp 8")
+
+    assert 1 < one["ttft_s"] / eight["ttft_s"] < 8
+    assert eight["memory_bytes"] < one["memory_bytes"]
+    slow = row(rooflm, f"{prompt} --tp 8 --link 1GB")
+    assert slow["regime"] == "communication"
+    first = prompt.replace("request", "prefill").replace(" --output-tokens 400", "")
+    assert row(rooflm, f"{first} --tp 8 --link 1GB")["regime"] == "communication"
+    assert row(rooflm, f"{first} --tp 8")["regime"] == "compute"
+
+
+@pytest.mark.parametrize(
+    ("layout", "latency"), [("--tp 4", "10ms"), ("--replicas 3", "10ms"), ("--pp 3", "20ms")]
+)
+def test_solved_values_are_exact(rooflm: Terminal, layout: str, latency: str) -> None:
+    """The value meets the target, and one more does not."""
+    base = f"llama-3-8b --on h100-sxm {layout}"
+    limit = float(latency.removesuffix("ms")) / 1e3
+    within = rooflm.json("solve", "batch", *base.split(), "--latency", latency)["value"]
+    room = rooflm.json("solve", "batch", *base.split())["value"]
+
+    times = [row(rooflm, f"{base} --batch {n}")["time_s"] for n in (within, within + 1)]
+    assert times[0] <= limit < times[1]
+    fits = [row(rooflm, f"{base} --batch {n}")["fits"] for n in (room, room + 1)]
+    assert fits == [True, False]
+    longest = rooflm.json("solve", "context", *base.split(), "--batch", "6")["value"]
+    for tokens, answer in ((longest, True), (longest + 1, False)):
+        assert row(rooflm, f"{base} --batch 6 --context {tokens}")["fits"] is answer
+
+
+def test_smallest_batch_of_replicas(rooflm: Terminal) -> None:
+    """No smaller batch reaches the throughput, though odd ones are slower than even ones."""
+    base = "llama-3-8b --on h100-sxm --replicas 2"
+    value = rooflm.json("solve", "batch", *base.split(), "--throughput", "9000")["value"]
+
+    rates = [row(rooflm, f"{base} --batch {n}")["tokens_per_s"] for n in range(1, value + 1)]
+    assert rates[-1] >= 9000 > max(rates[:-1])
+    limits = [
+        rooflm.json("solve", "throughput", *base.split()[:3], *more)["value"]
+        for more in ((), ("--replicas", "2"))
+    ]
+    assert limits[1] == pytest.approx(2 * limits[0], rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (f"{LLAMA} --tp 3", "Possible: 1, 2, 4, 8, 16, 32 or 64."),
+        (f"{LLAMA} --pp 81", "Possible: 1 to 80."),
+        (f"{LLAMA} --tp 8 --cp 3", "Possible: 1, 2, 4 or 8."),
+        (f"{LLAMA} --tp 0", "0 is below 1 (--tp)"),
+        (f"{LLAMA} --tp 8,4", "not a positive whole number (--tp)"),
+        (f"{LLAMA} --replicas 1000000000000", "more than 10,000 (--replicas)"),
+        (f"{LLAMA} --dp 100000000000", "more than 10,000 (--dp)"),
+        ("llama-3-70b --on apple-m1 --tp 2", "--link"),
+        ("llama-3-70b --on 2x8xh100-sxm --tp 8 --pp 2", "--network"),
+        ("llama-3-70b --on 2x8xh100-sxm", "--network"),
+        ("llama-3-70b --on 4xh100-sxm --tp 2", "tp * pp * dp * replicas has to be 4"),
+        ("qwen2.5-7b --on 8xh100-sxm", "--tp 4 with --pp, --dp or --replicas"),
+        (f"{LLAMA} --tp 8 --accounting lecture", "--accounting"),
+        ("llama-3-8b --on h100-sxm --tp 2 --denoise-block 32 --denoise-steps 8", "denoising"),
+        (f"{LLAMA} --tp 8 --all-reduce tree", "ring, one-shot, two-shot, in-switch"),
+        ("llama-3-70b --on 0xh100-sxm", "0 devices"),
+        ("llama-3-70b --on 8x", "unknown hardware '8x'"),
+        ("llama-3-70b --on 8xh100", "h100-pcie"),
+        ("llama-3-70b --on 99999xh100-sxm", "99,999 devices"),
+        ("llama-3-70b --on 9999x9999xh100-sxm", "99,980,001 devices"),
+        ("llama-3-8b --on apple-m1 --gpu-share 120%", "--gpu-share"),
+    ],
+)
+def test_impossible_deployments_say_what_would_do(rooflm: Terminal, words: str, says: str) -> None:
+    """Each is refused with exit 2, and the message names the way out."""
+    ran = rooflm("sweep", *words.split())
+
+    assert (ran.code, ran.out) == (Exit.USAGE, "")
+    assert says in ran.err
+
+
+def test_a_gpu_may_use_a_share(rooflm: Terminal) -> None:
+    """The share makes the capacity smaller everywhere; without it unified memory says its part."""
+    base = "llama-3-8b --on apple-m2-ultra"
+    whole, part = (rooflm.json("fit", *base.split(), *more) for more in ((), SHARE))
+
+    assert (whole["capacity_bytes"], part["capacity_bytes"]) == (192e9, 144e9)
+    assert any("75 % by default (--gpu-share 75%)" in said for said in whole["assumptions"])
+    assert not any("by default (--gpu-share" in said for said in part["assumptions"])
+    for command in ("sweep", "compare"):
+        assert only(rooflm.json(command, *base.split(), *SHARE)["rows"])["capacity_bytes"] == 144e9
+    value = rooflm.json("explain", "capacity_bytes", *base.split(), *SHARE)["value"]
+    assert value == 144e9
+    assert rooflm.json("solve", "batch", *base.split(), *SHARE)["value"] == part["max_sequences"]
+
+
+SHARE = ("--gpu-share", "75%")
+
+
+@pytest.mark.parametrize("asked", QUESTIONS, ids=[q["source"] for q in QUESTIONS])
+def test_a_question_about_devices_is_answered(rooflm: Terminal, asked: dict[str, Any]) -> None:
+    """Every command finds the figures worked by hand, or says why there are none."""
+    for answer in asked["answers"]:
+        ran = rooflm(*answer["run"].split(), "--format", "json")
+        if "refused" in answer:
+            assert ran.code == Exit.USAGE
+            assert answer["refused"] in ran.err
+            continue
+        assert ran.code in (Exit.DONE, Exit.NO), ran.err
+        for key, said in answer["expect"].items():
+            sized = isinstance(said, str) and said[:1].isdigit() and said.endswith("B")
+            expected = parse_size(said, key) if sized else said
+            if "rel" in answer:
+                expected = pytest.approx(expected, rel=answer["rel"])
+            value: Any = ran.json
+            for step in key.split("."):
+                value = value[int(step) if is_list(value) else step]
+            assert value == expected, f"{answer['run']}: {key}"
+
+
+@pytest.mark.parametrize(
+    ("words", "said_gib", "digits"),
+    [
+        # What an engine holds beside weights: a table of rotary angles, positions * 128 * 2 B.
+        # Blocks of torch's allocator are 2 MiB: 0.002 GiB.
+        ("llama-3.1-8b --tp 2", 7.51 - 131072 * 256 / 2**30, 0.005),
+        ("qwen3-30b-a3b --tp 4", 14.2474 - 40960 * 256 / 2**30, 0.0025),
+        ("llama-3.1-70b --tp 4 --weights fp8", 16.96 - 131072 * 256 / 2**30, 0.011),
+    ],
+)
+def test_weights_of_a_rank_are_those_of_servers(
+    rooflm: Terminal, words: str, said_gib: float, digits: float
+) -> None:
+    """What servers print at the start is what a rank holds and a table of rotary angles."""
+    held = only(rooflm.json("show", *words.split())["ranks"])["weights_bytes"] / 2**30
+
+    assert held == pytest.approx(said_gib, abs=digits)
+
+
+@pytest.mark.parametrize(
+    ("model", "tp", "gigabytes"),
+    [
+        ("llama-2-7b", 2, 7.000652), ("llama-2-7b", 4, 3.762814), ("llama-2-7b", 8, 2.143836),
+        ("llama-2-70b", 2, 69.506098), ("llama-2-70b", 4, 35.273875), ("llama-2-70b", 8, 18.16464),
+    ],
+)  # fmt: skip
+def test_bytes_of_a_rank_are_those_of_gpt_fast(
+    rooflm: Terminal, model: str, tp: int, gigabytes: float
+) -> None:
+    """gpt-fast prints the bytes of each rank; it splits neither the embedding nor the head."""
+    answer = rooflm.json("show", model, "--tp", str(tp))
+    parts = answer["parameters"]
+    tables = 2 * (parts["embedding"] + parts["head"])
+    # Rows of each rank are a multiple of 64, of two tables.
+    rows = 64 * -(-32000 // (64 * tp))
+    split = tables * rows / 32000
+
+    held = only(answer["ranks"])["weights_bytes"] - split + tables
+    assert held == pytest.approx(1e9 * gigabytes, rel=2e-3)
