@@ -40,7 +40,7 @@ def precision_of(
 
             raise unknown_formats(model.weights_unknown, model.source)
         said = model.weights_format
-    main, parts = _parsed(said or natural, natural)
+    main, parts = _parsed(natural if said is None else said, natural)
     if weights is None and FORMATS[main].covers == "all":
         # A file's rest=bf16 says 16 bits; which ones, the device does.
         main = natural
@@ -116,6 +116,9 @@ def _parsed(text: str, natural: str) -> tuple[str, dict[str, str]]:
         if part in parts:
             raise RooflmError(f"'{part}' is given twice", "--weights")
         parts[part] = find_format(kind, "--weights").name
+        if part != "rest" and isinstance(FORMATS[parts[part]], Mixture):
+            what = f"{parts[part]} mixes types over a whole file, not within '{part}'"
+            raise RooflmError(what, "--weights", "Name the type: q4_k, q6_k.")
     return parts.pop("rest", natural), parts
 
 

@@ -347,9 +347,30 @@ def test_bytes_of_a_rank_are_those_of_gpt_fast(
     answer = rooflm.json("show", model, "--tp", str(tp))
     parts = answer["parameters"]
     tables = 2 * (parts["embedding"] + parts["head"])
-    # Rows of each rank are a multiple of 64, of two tables.
-    rows = 64 * -(-32000 // (64 * tp))
-    split = tables * rows / 32000
+    held = only(answer["ranks"])["weights_bytes"] - tables / tp + tables
+    assert held == pytest.approx(1e9 * gigabytes, rel=2e-3)
 
-    held = only(answer["ranks"])["weights_bytes"] - split + tables
+
+@pytest.mark.parametrize(
+    ("model", "tp", "kind", "bits", "gigabytes"),
+    [
+        ("llama-2-70b", 8, "int8-weights", 8, 9.349080),
+        ("llama-2-70b", 8, "int4-g32", 5, 6.038339),
+        ("llama-2-70b", 1, "int4-g32", 5, 43.471683),
+        ("llama-2-7b", 1, "int8-weights", 8, 6.872349),
+        ("llama-2-7b", 1, "int4-g32", 5, 4.383587),
+    ],
+)
+def test_quantized_bytes_of_a_rank_are_those_of_gpt_fast(
+    rooflm: Terminal, model: str, tp: int, kind: str, bits: float, gigabytes: float
+) -> None:
+    """Its head is quantized and whole on each rank, its embedding whole in 16 bits.
+
+    github.com/meta-pytorch/gpt-fast, README: bandwidth over tokens a second.
+    """
+    formats = ("--weights", f"head={kind},rest={kind}")
+    answer = rooflm.json("show", model, *formats, "--tp", str(tp))
+    tables = answer["parameters"]["embedding"] * (2 + bits / 8)
+
+    held = only(answer["ranks"])["weights_bytes"] + (1 - 1 / tp) * tables
     assert held == pytest.approx(1e9 * gigabytes, rel=2e-3)

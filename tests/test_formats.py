@@ -27,6 +27,8 @@ from rooflm.calc.formats import (
     find_cache_format,
     find_format,
 )
+from rooflm.calc.precision import precision_of
+from rooflm.calc.presets import find_model
 from rooflm.calc.quantize import (
     Quantizer,
     encode,
@@ -586,3 +588,20 @@ def test_the_document_has_every_cache_as_it_is() -> None:
         where = kind.compute or "activations"
         cells = (f"`{kind.name}`", f"{kind.vector_bytes(128):g}", where, kind.stores)
         assert "| " + " | ".join(cells) + " |" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "unknown number format ''"),
+        ("attention=q4_k_m,rest=fp8", "mixes types over a whole file, not within 'attention'"),
+        ("attention=,rest=fp8", "is not PART=FORMAT"),
+        ("mlp=fp8,mlp=bf16", "given twice"),
+        ("wings=fp8", "no part of a model is called 'wings'"),
+        ("experts=fp8", "has no part 'experts'"),
+    ],
+)
+def test_what_is_typed_about_weights_is_understood_or_refused(text: str, says: str) -> None:
+    """Each mistake is one sentence that names the option."""
+    with pytest.raises(RooflmError, match=re.escape(says)):
+        precision_of(text, model=find_model("llama-3-8b"))
