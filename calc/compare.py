@@ -12,7 +12,7 @@ from .model import total_parameters
 from .precision import told as told_formats
 from .readings import total
 from .requests import Work, prefill_passes, prefill_row, request_row, told
-from .sweep import assumptions, check_size, step_row
+from .sweep import assumptions, check_size, of_each_device, step_row
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,8 @@ def compared(case: Case, place: Place) -> dict[str, Any]:
         "weights_format": told_formats(case.precision).removeprefix("weights "),
     }
     try:
-        return head | _figures(case, place) | {"reason": None}
+        row = _figures(case, place)
+        return head | row | of_each_device(row) | {"reason": None}
     except RooflmError as e:
         return head | _memory_only(case, place) | {"reason": str(e)}
 

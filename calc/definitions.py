@@ -99,6 +99,8 @@ def definitions(question: Question, symbolic: Symbolic) -> Definitions:
         known |= _request_definitions(question, case)
     if case.layout is not None:
         known["devices"] = sympy.Integer(case.layout.devices)
+        if "tokens_per_s" in known:
+            known["tokens_per_s_per_device"] = letter("tokens_per_s") / letter("devices")
     known |= {
         "batch": BATCH,
         "capacity_bytes": CAPACITY,

@@ -170,7 +170,8 @@ def unit_of(name: str) -> str:
     if name.startswith("reserved_kv_cache_bytes."):
         return "B"
     for ending, unit in (
-        ("tokens_per_s", "tokens/s"), ("bytes_per_token", "B"), ("per_byte", "FLOP/B"),
+        ("tokens_per_s", "tokens/s"), ("per_device", "tokens/s"),
+        ("bytes_per_token", "B"), ("per_byte", "FLOP/B"),
         ("elements_per_token", "elements"), ("elements_per_sequence", "elements"),
         ("bytes_per_sequence", "B"), ("bytes", "B"), ("flops", "FLOP"), ("tokens", "tokens"),
         ("_s", "s"), ("parameters", "parameters"),

@@ -132,13 +132,16 @@ def sweep_page(answer: Answer) -> Page:
     state = ["state [GB]"] if "state_bytes" in rows[0] else []
     host = ["host [GB]"] if "host_bytes" in rows[0] else []
     beside = ["speed-up", "even batch"] if "speedup" in rows[0] else []
+    each = ["a device"] if "tokens_per_s_per_device" in rows[0] else []
     heads = ["batch", "context", "weights [GB]", "cache [GB]", *state, "memory [GB]", *host, "fits",
-             *_time_heads(answer["phase"]), "tokens/s", *beside, "FLOP/B", "regime"]  # fmt: skip
+             *_time_heads(answer["phase"]), "tokens/s", *each, *beside, "FLOP/B",
+             "regime"]  # fmt: skip
     cells = [
         (_number(r["batch"]), _number(r["context_tokens"]), show_gb(r["weights_bytes"]),
          show_gb(r["kv_cache_bytes"]), *([show_gb(r["state_bytes"])] if state else []),
          show_gb(r["memory_bytes"]), *([show_gb(r["host_bytes"])] if host else []), _yes(r["fits"]),
          *_times(r, answer["phase"]), _cell(r["tokens_per_s"], 1),
+         *([_cell(r["tokens_per_s_per_device"], 1)] if each else []),
          *([_cell(r["speedup"], 1), _even(r["even_batch"])] if beside else []),
          _cell(r["intensity_flops_per_byte"], 1), r["regime"])
         for r in rows

@@ -48,6 +48,14 @@ def step_row(case: Case, segments: Sequence[Segment], B: Q, S: Q) -> dict[str, Q
     }
 
 
+def of_each_device(row: dict[str, Any]) -> dict[str, Any]:
+    """Tell the throughput of each device of a layout; nothing on one device."""
+    if "devices" not in row:
+        return {}
+    rate = row["tokens_per_s"]
+    return {"tokens_per_s_per_device": None if rate is None else rate / row["devices"]}
+
+
 def devices_of(case: Case) -> dict[str, Any]:
     """Tell how many devices a layout takes; nothing on one device."""
     return {} if case.layout is None else {"devices": case.layout.devices}
@@ -114,7 +122,7 @@ def frame(
         "capacity_basis": basis,
         "capacity_nominal_bytes": case.machine.label_bytes,
         "capacity_driver_bytes": case.machine.driver_bytes,
-        "rows": rows,
+        "rows": [row | of_each_device(row) for row in rows],
         "assumptions": assumptions(case, phase, contexts),
     }
 

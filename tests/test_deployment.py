@@ -58,6 +58,8 @@ def test_commands_agree(rooflm: Terminal) -> None:
 
         assert fit["memory_bytes"] == swept["memory_bytes"]
         assert fit["devices"] == swept["devices"]
+        assert swept["tokens_per_s_per_device"] == swept["tokens_per_s"] / swept["devices"]
+        assert compared["tokens_per_s_per_device"] == swept["tokens_per_s_per_device"]
         for key in ("memory_bytes", "bound_s", "tokens_per_s", "devices", "fits"):
             assert compared[key] == swept[key]
         total = stages * sum(line["bound_s"] for line in lines)
@@ -70,7 +72,8 @@ def test_explain_agrees_with_sweep(rooflm: Terminal, words: str) -> None:
     swept = row(rooflm, words)
     keys = ["bound_s", "floor_s", "memory_bytes", "weights_bytes", "kv_cache_bytes"]
     large = words.startswith("deepseek")
-    for key in ["floor_s", "memory_bytes"] if large else [*keys, "touched_parameters", "devices"]:
+    keys += ["touched_parameters", "devices", "tokens_per_s_per_device"]
+    for key in ["floor_s", "memory_bytes"] if large else keys:
         value = rooflm.json("explain", key, *words.split())["value"]
         assert value == pytest.approx(swept[key], rel=1e-12), key
     if large:
