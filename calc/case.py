@@ -10,7 +10,6 @@ from .errors import RooflmError
 from .hardware import Machine, capacity, rates
 from .memory import activations_bytes, largest, reserved_cache_bytes, weights_bytes
 from .model import Model, cache_bytes, has_experts, ledger, sequence_state_bytes
-from .offload import hosted_bytes, hosted_weights_bytes, resident
 from .passes import BF16, Operator, Precision, Routing, Segment, decode, denoise
 from .readings import Q, is_array, is_zero, maximum, total
 from .timing import (
@@ -168,7 +167,7 @@ def memory(case: Case, segments: Sequence[Segment], pass_: Sequence[Operator]) -
             held(case, s.sequences) * _cache_part(case, s.kept) for s in segments
         ),
     }
-    state = sequence_state_bytes(resident(case.model), case.precision)
+    state = sequence_state_bytes(_resident(case), case.precision)
     if not is_zero(state):
         kinds["state_bytes"] = total(held(case, s.sequences) * state for s in segments)
     if not case.lecture:
@@ -179,20 +178,35 @@ def memory(case: Case, segments: Sequence[Segment], pass_: Sequence[Operator]) -
 
 def _cache_part(case: Case, S: Q) -> Q:
     """Bytes of the cache of one sequence that the device of a case holds [B]."""
-    whole = cache_bytes(resident(case.model), S, case.precision)
+    whole = cache_bytes(_resident(case), S, case.precision)
     return whole if case.layout is None or case.layout.cp == 1 else whole / case.layout.cp
 
 
 def held_weights(case: Case) -> Q:
     """Bytes of the weights that the device of a case holds [B]."""
     whole = weights_bytes(case.model, case.precision, norms=not case.lecture)
-    return whole - hosted_weights_bytes(case.model, case.precision) if case.offloads else whole
+    if not case.offloads:
+        return whole
+    from .offload import hosted_weights_bytes
+
+    return whole - hosted_weights_bytes(case.model, case.precision)
+
+
+def _resident(case: Case) -> Model:
+    """Leave the layers whose weights and cache are on the device."""
+    if not case.offloads:
+        return case.model
+    from .offload import resident
+
+    return resident(case.model)
 
 
 def host_memory(case: Case, segments: Sequence[Segment]) -> dict[str, Q]:
     """What the layers in host memory hold there; nothing where all are on the device [B]."""
     if not case.offloads:
         return {}
+    from .offload import hosted_bytes
+
     return {"host_bytes": hosted_bytes(case.model, segments, case.precision)}
 
 
@@ -203,7 +217,7 @@ def held(case: Case, sequences: Q) -> Q:
 
 def reserved(case: Case, B: Q, S: Q) -> dict[str, Q]:
     """Bytes that a paged engine sets aside for the sequences that the device of a case holds."""
-    ways = reserved_cache_bytes(resident(case.model), case.precision, held(case, B), S)
+    ways = reserved_cache_bytes(_resident(case), case.precision, held(case, B), S)
     cp = 1 if case.layout is None else case.layout.cp
     return ways if cp == 1 else {way: whole / cp for way, whole in ways.items()}
 

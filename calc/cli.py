@@ -1,6 +1,6 @@
 """The command line: it parses and prints, nothing else."""
 
-from __future__ import annotations
+# Annotations are evaluated once, where they stand: as text each start would compile 150 of them.
 
 import sys
 from collections.abc import Sequence
@@ -165,7 +165,7 @@ class Counting:
     gpu_share: str | None = None
 
 
-def _case(model: Any, machine: Any, typed: Counting) -> Case:
+def _case(model: Any, machine: Any, typed: Counting) -> "Case":
     """Make a case of a model, a machine and what was typed."""
     from .case import Case
     from .timing import TIME_MODELS
@@ -240,7 +240,7 @@ def _found(
     hardware: str | None,
     typed: Counting,
     layout: Typed,
-) -> Case:
+) -> "Case":
     """Find a model and a machine by name, and make a case of them, spread as was typed."""
     from .model import has_experts
     from .presets import find_machine, find_model
@@ -270,7 +270,7 @@ class _Plain:
     devices: None = None
 
 
-def _spread(case: Case, layout: Typed, node: Any) -> Case:
+def _spread(case: "Case", layout: Typed, node: Any) -> "Case":
     """Spread a case over devices, where a layout or a number of devices was typed."""
     said = {name: text for name, text in layout.items() if text is not None}
     layers, link = said.pop("gpu_layers", None), said.pop("host_link", None)
@@ -329,7 +329,7 @@ def _works(
     chunk: str | None,
     block: str | None,
     context: str | None,
-) -> list[Work] | None:
+) -> "list[Work] | None":
     """Read what is asked of each sequence; None for decode steps."""
     known: Any = _given(phase, "decode")
     _choice(known, ("decode", "prefill", "request"), "--phase")
@@ -554,7 +554,7 @@ def sweep(
 
 
 def _denoised(
-    case: Case, batch: str | None, context: str | None, works: list[Work] | None,
+    case: "Case", batch: str | None, context: str | None, works: "list[Work] | None",
     block: str | None, steps: str | None,
 ) -> dict[str, Any]:  # fmt: skip
     """Answer a sweep of a diffusion model, or of block diffusion with any model of attention."""
@@ -620,7 +620,7 @@ def compare(
 def _crossed(
     words: list[str], on: list[str], settings: list[str], models: str | None,
     hardware: str | None, typed: Counting, layout: Typed,
-) -> list[Case]:  # fmt: skip
+) -> "list[Case]":  # fmt: skip
     """Cross all models with all machines; a machine may stand among the models, after --on."""
     from .presets import HARDWARE_FILE, find_machine, find_model, own_names, preset_names
     from .schema import HARDWARE
@@ -647,7 +647,9 @@ def _crossed(
     ]
 
 
-def _places(batch: str | None, context: str | None, works: Sequence[Work] | None) -> list[Place]:
+def _places(
+    batch: str | None, context: str | None, works: "Sequence[Work] | None"
+) -> "list[Place]":
     from .compare import Place
 
     batches = parse_counts(_given(batch, "1"), "--batch")

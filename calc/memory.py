@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from .model import Model, tensors
 from .passes import Operator, Precision
-from .readings import Q, ceil, formula, minimum, total, widest
+from .readings import Q, as_whole, ceil, formula, minimum, total, widest
 from .weights import tensor_bytes
 
 
@@ -17,7 +17,7 @@ def weights_bytes(model: Model, precision: Precision, norms: bool = True) -> Q:
         for times, tensor in tensors(model)
         if norms or tensor.part not in ("norms", "qk_norm")
     )
-    return int(held) if isinstance(held, float) and held.is_integer() else held
+    return as_whole(held)
 
 
 def activations_bytes(ledger: Sequence[Operator]) -> Q:

@@ -134,6 +134,15 @@ def embedding_read_bytes(rows: Q, V: Q, D: Q, b: Q = 2) -> Q:
     return minimum(rows, V) * D * b
 
 
+def layer_tensors(model: Model, group: Group) -> Iterator[Tensor]:
+    """List the weights that one layer of a group uses; only those of `own` are never shared."""
+    yield vector("norms", "norms", NORM_WEIGHTS[model.norm] * model.D * group.norms)
+    yield from group.mixer.tensors(model.D)
+    yield from group.ffn.tensors(model.D)
+    if not is_zero(group.own):
+        yield Tensor("own", "own", group.own, 1)
+
+
 def tensors(model: Model) -> Iterator[tuple[Q, Tensor]]:
     """List the weights of a model, each with how many layers hold such.
 
@@ -148,8 +157,6 @@ def tensors(model: Model) -> Iterator[tuple[Q, Tensor]]:
         yield 1, Tensor("head", "head", E, V, name="output")
     if model.head_bias:
         yield 1, vector("head", "head", V)
-    for group in model.groups:
-        yield group.stored, vector("norms", "norms", width * group.norms)
     if model.final_norm:
         yield 1, vector("final norm", "norms", width)
     if not is_zero(model.positions):
@@ -158,10 +165,8 @@ def tensors(model: Model) -> Iterator[tuple[Q, Tensor]]:
         yield 1, Tensor("project in", "projections", E, D)
         yield 1, Tensor("project out", "projections", D, E)
     for group in model.groups:
-        yield from ((group.stored, t) for t in group.mixer.tensors(D))
-        yield from ((group.stored, t) for t in group.ffn.tensors(D))
-        if not is_zero(group.own):
-            yield group.count, Tensor("own", "own", group.own, 1)
+        for tensor in layer_tensors(model, group):
+            yield (group.count if tensor.op == "own" else group.stored), tensor
     if model.residual is not None:
         yield from ((1, t) for t in model.residual.tensors(D, model.layers))
 

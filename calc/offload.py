@@ -6,15 +6,15 @@ An engine that computes such layers on the host's processor moves activations in
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .errors import RooflmError
-from .model import NORM_WEIGHTS, Group, Model, cache_bytes, sequence_state_bytes
+from .model import Model, cache_bytes, layer_tensors, sequence_state_bytes
 from .passes import Precision, Segment
-from .readings import Q, is_zero, total
-from .weights import Tensor, tensor_bytes, vector
+from .readings import Q, as_whole, total
+from .weights import tensor_bytes
 
 if TYPE_CHECKING:
     from .case import Case
@@ -65,11 +65,11 @@ def parted(model: Model, layers: int) -> Model:
 
 
 def resident(model: Model) -> Model:
-    """Leave the layers on the device; the model itself where all are.
+    """Leave the layers on the device.
 
     What surrounds the layers is that of all of them.
     """
-    return _of(model, [g.count - g.hosted for g in model.groups]) if _parted(model) else model
+    return _of(model, [g.count - g.hosted for g in model.groups])
 
 
 def hosted_bytes(model: Model, segments: Sequence[Segment], precision: Precision) -> Q:
@@ -88,9 +88,9 @@ def hosted_weights_bytes(model: Model, precision: Precision) -> Q:
     held = total(
         g.hosted * tensor_bytes(tensor, precision)
         for g in model.groups
-        for tensor in _layer_tensors(model, g)
+        for tensor in layer_tensors(model, g)
     )
-    return int(held) if isinstance(held, float) and held.is_integer() else held
+    return as_whole(held)
 
 
 def told(model: Model, bytes_per_s: float) -> list[str]:
@@ -105,20 +105,7 @@ def told(model: Model, bytes_per_s: float) -> list[str]:
     ]
 
 
-def _parted(model: Model) -> bool:
-    return not all(is_zero(g.hosted) for g in model.groups)
-
-
 def _of(model: Model, counts: Sequence[Q]) -> Model:
     """Leave a number of layers of every group."""
     groups = zip(model.groups, counts, strict=True)
     return replace(model, groups=tuple(replace(g, count=n, hosted=0) for g, n in groups))
-
-
-def _layer_tensors(model: Model, group: Group) -> Iterator[Tensor]:
-    """List the weights of one layer, as `tensors` does those of all."""
-    yield vector("norms", "norms", NORM_WEIGHTS[model.norm] * model.D * group.norms)
-    yield from group.mixer.tensors(model.D)
-    yield from group.ffn.tensors(model.D)
-    if not is_zero(group.own):
-        yield Tensor("own", "own", group.own, 1)

@@ -203,7 +203,7 @@ def with_layout(command: Callable[..., Any]) -> Callable[..., Any]:
         layout = {name: typed.pop(name) for name in LAYOUT}
         return command(**typed, layout=layout)
 
-    plain = inspect.signature(command, eval_str=True)
+    plain = inspect.signature(command)
     own = [p for p in plain.parameters.values() if p.name != "layout"]
     kind = inspect.Parameter.KEYWORD_ONLY
     more = [inspect.Parameter(n, kind, default=None, annotation=a) for n, a in LAYOUT.items()]

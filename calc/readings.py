@@ -96,6 +96,11 @@ def ceil(a: Q) -> Q:
     return _dispatch(math.ceil, "ceil", "ceiling", a)
 
 
+def as_whole(x: Q) -> Q:
+    """Give a float that holds a whole number as the integer; all else as it is."""
+    return int(x) if isinstance(x, float) and x.is_integer() else x
+
+
 def is_zero(a: Q) -> bool:
     """Tell whether a value is the number 0: a term that is not there, in any reading."""
     return a == 0 if isinstance(a, int) else getattr(a, "is_zero", None) is True

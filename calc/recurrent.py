@@ -5,6 +5,7 @@ The whole state is read and written by each pass, unlike keys and values.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -39,23 +40,23 @@ class Recurrent(Weighted):
     window_tokens = None
     token_elements = growing_elements = reference_token_elements = 0
 
+    @abstractmethod
     def widths(self, D: Q) -> Widths:
         """Tell the weights of one layer, D the model width."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def state(self) -> Kept:
         """What is needed of a sequence."""
-        raise NotImplementedError
 
     @property
     def reference_state(self) -> Kept:
         """What the reference implementation keeps."""
         return self.state
 
+    @abstractmethod
     def step_flops(self) -> Q:
         """FLOPs of convolution and recurrence for one token [FLOP]."""
-        raise NotImplementedError
 
     def tensors(self, D: Q) -> Iterator[Tensor]:
         """List the weights of one layer."""

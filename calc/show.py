@@ -30,6 +30,7 @@ from .model import (
 )
 from .passes import Precision
 from .precision import file_told, precision_of, told
+from .readings import as_whole
 
 SHOWN = ("fp32", "bf16", "fp8", "int4")
 """Formats of which `show` tells the bytes of all weights."""
@@ -110,8 +111,7 @@ def _kept(model: Model, precision: Precision, elements: Any, reference: bool) ->
         state_elements(model, reference),
         sequence_state_bytes(model, precision, reference),
     )
-    whole = (int(n) if isinstance(n, float) and n.is_integer() else n for n in figures)
-    return dict(zip(CACHE_KEYS, whole, strict=True))
+    return dict(zip(CACHE_KEYS, map(as_whole, figures), strict=True))
 
 
 def cache_layers(model: Model) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ they cannot drift apart.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -66,12 +67,12 @@ def parameters_of(tensors: Iterable[Tensor]) -> dict[str, Q]:
     return parts
 
 
-class Weighted:
+class Weighted(ABC):
     """A layer that lists its tensors."""
 
+    @abstractmethod
     def tensors(self, D: Q) -> Iterator[Tensor]:
         """List the weights of one layer, D the model width."""
-        raise NotImplementedError
 
     def parameters(self, D: Q) -> dict[str, Q]:
         """Count the parameters of one layer by part."""
