@@ -8,6 +8,7 @@ slows both. Exits with 1 where a budget is missed.
 
 from __future__ import annotations
 
+import compileall
 import platform
 import statistics
 import subprocess
@@ -15,10 +16,12 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from rooflm import calc
 from rooflm.calc.memory import activations_bytes, weights_bytes
 from rooflm.calc.model import Model, cache_elements, ledger
 from rooflm.calc.passes import BF16, decode
@@ -135,6 +138,9 @@ def mesh() -> list[Line]:
 
 def main() -> int:
     """Print the table."""
+    # An installed start finds bytecode, as that of typer is: where Python may not write any, each
+    # run would compile the sources.
+    compileall.compile_dir(Path(calc.__file__).parent, quiet=1)
     lines = [
         start_up(["--help"], 2),
         start_up(["sweep", "llama-2-13b", "--on", "h100-sxm", "--batch", "1,64,256"], 3),
