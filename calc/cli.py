@@ -853,9 +853,6 @@ def main() -> int:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
-    every = app.registered_commands
-    # typer reads the options of all commands at each start, which takes longer than a sweep.
-    app.registered_commands = [c for c in every if sys.argv[1:2] == [_name(c)]] or every
     try:
         return int(app(standalone_mode=False, prog_name="rooflm") or 0)
     except RooflmError as e:
@@ -868,13 +865,6 @@ def main() -> int:
         if isinstance(e.__context__, BrokenPipeError):
             raise BrokenPipeError from None
         raise
-    finally:
-        app.registered_commands = every
-
-
-def _name(command: Any) -> str:
-    """Tell what a command is called."""
-    return command.name or command.callback.__name__
 
 
 def _fail(message: str, code: int) -> int:
