@@ -433,6 +433,7 @@ class Attention(Weighted):
             flops=attention_flops(pairs, N, H) if self.H_v is None else 2 * N * (H + H_v) * pairs,
             read_bytes=total(s.sequences * (token * self.cache_tokens(s)) for s in segments),
             activation_bytes=b_x * (N * H + N * H_v) * rows,
+            head_width=H,
             live_bytes=b_x * (D + width + N * H_v) * rows,
         )
         yield Operator(

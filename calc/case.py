@@ -10,7 +10,7 @@ from .errors import RooflmError
 from .hardware import Machine, capacity, rates
 from .memory import activations_bytes, largest, reserved_cache_bytes, weights_bytes
 from .model import Model, cache_bytes, has_experts, ledger, sequence_state_bytes
-from .passes import BF16, Operator, Precision, Routing, Segment, decode, denoise
+from .passes import BF16, Operator, Precision, Routing, Segment, decode, denoise, is_long
 from .readings import Q, is_array, is_zero, maximum, total
 from .timing import (
     Rates,
@@ -25,9 +25,14 @@ from .timing import (
 
 if TYPE_CHECKING:
     from .communication import Links
+    from .estimate import Constants
     from .layout import Layout, Rank
 
 Accounting = Literal["full", "lecture"]
+Basis = Literal["estimate", "bound"]
+
+ESTIMATES = ("estimate_s", "estimate_low_s", "estimate_high_s", "estimate_tokens_per_s")
+"""Keys of a row that are null where there is no estimate."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,12 @@ class Case:
     """Share of the capacity that a GPU may use; all of it where nothing was said."""
     host_bytes_per_s: Q = None
     """Bus to host memory, one direction; None where no layers are there [B/s]."""
+    constants: Constants | None = None
+    """What an engine costs on the machine, for estimates; None where there are none."""
+    no_estimate: str = ""
+    """Why there are none."""
+    basis: Basis = "bound"
+    """What `time_s` is, where both are there."""
     step_tokens: Q = 1
     """Tokens that a step of a diffusion model yields for each sequence [tokens]."""
 
@@ -122,6 +133,11 @@ class Case:
         if self.rank is not None:
             return self.rank.layout
         return self.ranks[0].layout if self.ranks else None
+
+    @property
+    def least_batch(self) -> int:
+        """Fewest sequences that give each group of ranks one [1]."""
+        return 1 if self.layout is None else self.layout.dp * self.layout.replicas
 
     @property
     def stages(self) -> int:
@@ -269,16 +285,15 @@ def figures(
         time = bandwidth_time(moved, machine.bytes_per_s)
         result["time_s"] = time
     else:
-        time = through_stages(
+        bound = through_stages(
             case,
             segments,
             step_time(pass_, machine, case.time_model),
             lambda m: step_time(m.ledger(segments), m.rates, m.time_model),
         )
-        known = machine.flops_per_s is not None
-        result |= {
-            "time_s": time,
-            "floor_s": through_stages(
+        floor = None
+        if machine.flops_per_s is not None:
+            floor = through_stages(
                 case,
                 segments,
                 step_time(case.least_ledger(segments, pass_), machine, "overlap"),
@@ -286,10 +301,15 @@ def figures(
                     m.least_ledger(segments, m.ledger(segments)), m.rates, "overlap"
                 ),
             )
-            if known
-            else None,
-            "bound_s": time,
-            "bound_tokens_per_s": throughput(tokens, time),
+        seconds = estimated(case, segments, pass_)
+        time = bound if seconds is None or case.basis == "bound" else seconds
+        long = any(is_long(s) for s in segments)
+        result |= {
+            "time_s": time,
+            "floor_s": floor,
+            "bound_s": bound,
+            "bound_tokens_per_s": throughput(tokens, bound),
+            **estimates(case, seconds, floor, tokens, prefill=long),
         }
     return result | {
         "tokens_per_s": throughput(tokens, time),
@@ -297,6 +317,64 @@ def figures(
         "flops": work,
         "intensity_flops_per_byte": work / moved,
     }
+
+
+def estimated(case: Case, segments: Sequence[Segment], pass_: Sequence[Operator]) -> Q:
+    """Time of a pass with the engine of the case; None where there is no estimate [s]."""
+    if case.constants is None:
+        return None
+    try:
+        return through_stages(
+            case,
+            segments,
+            engine_time(case, segments, pass_),
+            lambda m: engine_time(m, segments, m.ledger(segments)),
+        )
+    except RooflmError:
+        return None
+
+
+def engine_time(case: Case, segments: Sequence[Segment], pass_: Sequence[Operator]) -> Q:
+    """Time of a pass on a rank with the engine of the case [s].
+
+    Raises `RooflmError` where something of the pass was never measured.
+    """
+    return total(seconds for _, seconds in engine_terms(case, segments, pass_))
+
+
+def engine_terms(
+    case: Case, segments: Sequence[Segment], pass_: Sequence[Operator]
+) -> list[tuple[str, Q]]:
+    """List what the time of a pass with the engine of the case is made of [s]."""
+    from .estimate import estimate_terms
+
+    if case.constants is None:
+        raise RooflmError(case.no_estimate, "--engine")
+    local, sent = segments, []
+    if case.rank is not None:
+        from .communication import rank_messages
+
+        local = case.rank.segments(segments)
+        sent = rank_messages(case.rank, segments, case.precision, case.links)
+    return estimate_terms(
+        pass_, local, case.rates, case.constants, case.precision, case.model.layers, sent
+    )
+
+
+def estimates(case: Case, seconds: Q, floor: Q, tokens: Q, prefill: bool = False) -> dict[str, Q]:
+    """Put an estimate and its band under the keys of the contract; nulls where there is none.
+
+    seconds, floor: estimate and floor of the pass, None where they are not known [s]; tokens: what
+    it yields [tokens]; prefill: it computes a prompt, whose band is another.
+    """
+    if seconds is None or case.constants is None:
+        return dict.fromkeys(ESTIMATES)
+    band = case.constants.prefill_band if prefill else case.constants.band
+    low, high = (None, None) if band is None else (seconds * band[0], seconds * band[1])
+    if low is not None and floor is not None:
+        low = maximum(low, floor)
+    figures_ = (seconds, low, high, throughput(tokens, seconds))
+    return dict(zip(ESTIMATES, figures_, strict=True))
 
 
 def few_sequences(case: Case, sequences: Q) -> bool:

@@ -12,24 +12,31 @@ import typer
 from .errors import Exit, RooflmError, nearest, printable
 from .options import (
     AccountingName,
+    BasisName,
     Batch,
     Bits,
     Block,
     Cache,
+    CalibrationFile,
     Capacity,
     Check,
     Chunk,
+    ConstantNames,
     Context,
     Debug,
     DenoiseBlock,
     DenoiseSteps,
+    EachRow,
+    EngineName,
     First,
     Format,
     GpuShare,
+    GroupBy,
     GroupSize,
     HardwareFile,
     ManyModels,
     ManyOn,
+    Measured,
     MixedContext,
     ModelName,
     ModelsFile,
@@ -37,6 +44,13 @@ from .options import (
     On,
     OneBatch,
     OneContext,
+    OnlyBatch,
+    OnlyEngine,
+    OnlyHardware,
+    OnlyKind,
+    OnlyModel,
+    OnlySource,
+    OnlyWeights,
     OptionalContext,
     Output,
     OutputTokens,
@@ -163,6 +177,45 @@ class Counting:
     state: str | None = None
     tokens_per_step: str | None = None
     gpu_share: str | None = None
+    estimating: "Estimating | None" = None
+
+
+@dataclass(frozen=True)
+class Estimating:
+    """The options of an estimate, as they were typed."""
+
+    engine: str | None = None
+    calibration: str | None = None
+    basis: str | None = None
+
+
+def _estimating(model: Any, machine: Any, typed: Counting) -> dict[str, Any]:
+    """Find the constants of an estimate; nothing where a command gives none."""
+    how = typed.estimating
+    if how is None:
+        return {}
+    usual = "estimate" if typed.time_model is None else "bound"
+    basis = _given(how.basis, usual)
+    _choice(basis, ("estimate", "bound"), "--basis")
+    if typed.accounting == "lecture":
+        said = {"--engine": how.engine, "--calibration": how.calibration, "--basis": how.basis}
+        for option, text in said.items():
+            if text is not None:
+                what = "the lecture's accounting estimates nothing"
+                raise RooflmError(what, option, "Leave out one of the two options.")
+        return {}
+    if how.calibration is not None:
+        if how.engine is not None:
+            raise RooflmError("a calibration is its own engine", "--engine", "Leave it out.")
+        from .calibrate import calibrated_constants
+
+        return {"constants": calibrated_constants(machine, how.calibration), "basis": basis}
+    if model.denoises:
+        return {"no_estimate": "no published step denoises"}
+    from .engines import find_constants
+
+    constants, why = find_constants(machine, how.engine)
+    return {"constants": constants, "no_estimate": why, "basis": basis}
 
 
 def _case(model: Any, machine: Any, typed: Counting) -> "Case":
@@ -186,6 +239,7 @@ def _case(model: Any, machine: Any, typed: Counting) -> "Case":
         capacity_bytes=None if capacity is None else parse_size(capacity, "--capacity", least=1),
         gpu_share=None if share is None else parse_share(share, "--gpu-share"),
         step_tokens=_step_tokens(model, typed.tokens_per_step),
+        **_estimating(model, machine, typed),
     )
 
 
@@ -226,10 +280,14 @@ def _routing(text: str | None) -> Any:
         numbers = ()
     if word == "zipf" and len(numbers) == 1 and 0 <= numbers[0] <= 10:
         return Routing(exponent=numbers[0])
+    if word == "alike" and len(numbers) == 1 and 0 <= numbers[0] <= 1:
+        return Routing(alike=numbers[0])
     if not colon and len(numbers) > 1 and all(0 <= n <= 1 for n in numbers):
         return Routing(shares=numbers)
     what = f"'{printable(text, 40)}' is no routing"
-    raise RooflmError(what, "--routing", "Write even, zipf:1.0, or one probability an expert.")
+    raise RooflmError(
+        what, "--routing", "Write even, zipf:1.0, alike:0.5, or a probability an expert."
+    )
 
 
 def _found(
@@ -332,7 +390,7 @@ def _works(
 ) -> "list[Work] | None":
     """Read what is asked of each sequence; None for decode steps."""
     known: Any = _given(phase, "decode")
-    _choice(known, ("decode", "prefill", "request"), "--phase")
+    _choice(known, ("decode", "prefill", "request", "served"), "--phase")
     if known == "decode":
         for text, option in (
             (prompt, "--prompt"), (output_tokens, "--output-tokens"), (prefix, "--prefix"),
@@ -360,7 +418,7 @@ def _works(
         Work(
             prompt=length,
             output=parse_count(_given(output_tokens, "128"), "--output-tokens")
-            if known == "request"
+            if known in ("request", "served")
             else 1,
             prefix=spared,
             chunk=None if chunk is None else parse_count(chunk, "--chunk"),
@@ -506,7 +564,9 @@ def sweep(
     weights: Weights = None, routing: RoutingName = None, kv: Cache = None, state: State = None,
     tokens_per_step: TokensPerStep = None, denoise_block: DenoiseBlock = None,
     denoise_steps: DenoiseSteps = None,
-    accounting: AccountingName = "full", time_model: TimeModelName = None, reserve: Reserve = "0",
+    accounting: AccountingName = "full", time_model: TimeModelName = None,
+    engine: EngineName = None, calibration: CalibrationFile = None, basis: BasisName = None,
+    reserve: Reserve = "0",
     capacity: Capacity = None, gpu_share: GpuShare = None, models: ModelsFile = None,
     hardware: HardwareFile = None,
     plot: Plot = None, format: Format = None, output: Output = None, quiet: Quiet = False,
@@ -528,7 +588,7 @@ def sweep(
     how = _printing(format, output, quiet)
     typed = Counting(
         weights, kv, accounting, time_model, reserve, capacity, routing, state,
-        tokens_per_step, gpu_share,
+        tokens_per_step, gpu_share, Estimating(engine, calibration, basis),
     )  # fmt: skip
     case = _found(model, on, set, models, hardware, typed, layout)
     works = _works(phase, prompt, output_tokens, prefix, chunk, block, context)
@@ -594,7 +654,8 @@ def compare(
     chunk: Chunk = None, block: Block = None, set: Set = [], weights: Weights = None,
     routing: RoutingName = None,
     kv: Cache = None, state: State = None, accounting: AccountingName = "full",
-    time_model: TimeModelName = None,
+    time_model: TimeModelName = None, engine: EngineName = None,
+    calibration: CalibrationFile = None, basis: BasisName = None,
     reserve: Reserve = "0", gpu_share: GpuShare = None, models: ModelsFile = None,
     hardware: HardwareFile = None,
     format: Format = None, output: Output = None, quiet: Quiet = False, debug: Debug = False,
@@ -609,7 +670,16 @@ def compare(
 
     how = _printing(format, output, quiet)
     typed = Counting(
-        weights, kv, accounting, time_model, reserve, None, routing, state, gpu_share=gpu_share
+        weights,
+        kv,
+        accounting,
+        time_model,
+        reserve,
+        None,
+        routing,
+        state,
+        gpu_share=gpu_share,
+        estimating=Estimating(engine, calibration, basis),
     )
     works = _works(phase, prompt, output_tokens, prefix, chunk, block, context)
     cases = _crossed(model, on, set, models, hardware, typed, layout)
@@ -682,6 +752,22 @@ def roofline(
     _emit(answer, roofline_page(answer), _printing(format, output, quiet))
 
 
+ESTIMATED = ("time_s", "tokens_per_s")
+"""Quantities beside those of an estimate that may be one."""
+
+
+def _of_a_step(
+    quantity: str, phase: str | None, layout: Typed, sensitivity: bool, how: Estimating
+) -> "Estimating | None":
+    """Explain estimates of decode steps on one device; all else at the bound."""
+    wanted = "estimate" in quantity or quantity in ESTIMATED
+    plain = phase in (None, "decode") and not any(layout.values()) and not sensitivity
+    if not plain and ("estimate" in quantity or how != Estimating()):
+        what = "estimates are explained of decode steps on one device"
+        raise RooflmError(what, "QUANTITY", "Leave out --phase, --tp and the like.")
+    return how if wanted and plain else None
+
+
 @app.command()
 @with_layout
 def explain(
@@ -692,6 +778,7 @@ def explain(
     chunk: Chunk = None, block: Block = None, set: Set = [], weights: Weights = None,
     kv: Cache = None, state: State = None, tokens_per_step: TokensPerStep = None,
     accounting: AccountingName = "full", time_model: TimeModelName = None,
+    engine: EngineName = None, calibration: CalibrationFile = None, basis: BasisName = None,
     reserve: Reserve = "0", capacity: Capacity = None, gpu_share: GpuShare = None,
     sensitivity: Sensitivity = False,
     models: ModelsFile = None, hardware: HardwareFile = None, format: Format = None,
@@ -713,6 +800,7 @@ def explain(
     typed = Counting(
         weights, kv, accounting, time_model, reserve, capacity, None, state,
         tokens_per_step, gpu_share,
+        _of_a_step(quantity, phase, layout, sensitivity, Estimating(engine, calibration, basis)),
     )  # fmt: skip
     case = _found(model, on, set, models, hardware, typed, layout)
     works = _works(phase, prompt, output_tokens, prefix, chunk, block, context)
@@ -845,6 +933,77 @@ def quantize(
     source = found or open_numbers(Path(_given(file, "")), tensor)
     answer = answer_quantize(source, quantizer, parse_count(first, "--first"))
     _emit(answer, quantize_page(answer), how)
+
+
+GROUPS = ("set", "source", "hardware", "engine", "kind", "weights", "model", "batch")
+
+
+@app.command()
+def accuracy(
+    source: OnlySource = None, model: OnlyModel = None,
+    hardware: OnlyHardware = None, engine: OnlyEngine = None,
+    kind: OnlyKind = None, weights: OnlyWeights = None, batch: OnlyBatch = None,
+    by: GroupBy = "set", rows: EachRow = False, plot: Plot = None, format: Format = None,
+    output: Output = None, quiet: Quiet = False, debug: Debug = False,
+) -> None:  # fmt: skip
+    """Tell how accurate it is: predictions beside published measurements.
+
+    Each row is predicted with constants that were fitted without it.
+
+    Example: rooflm accuracy
+
+    Example: rooflm accuracy --engine vllm --hardware h100-sxm --rows
+    """
+    from ..validate.accuracy import accuracy as answer_accuracy
+    from .pages import accuracy_page
+
+    how = _printing(format, output, quiet)
+    _choice(by, GROUPS, "--by")
+    typed = {
+        "source": source, "model": model, "hardware": hardware, "engine": engine, "kind": kind,
+        "weights": weights, "batch": batch,
+    }  # fmt: skip
+    wanted = {name: text for name, text in typed.items() if text is not None}
+    answer = answer_accuracy(wanted, by=by)
+    if plot is not None:
+        from ..plots.accuracy import draw
+
+        draw(answer, plot)
+    _emit(answer, accuracy_page(answer, rows), how)
+
+
+@app.command()
+@with_layout
+def calibrate(
+    model: ModelName, on: On, measured: Measured = [], engine: EngineName = None,
+    constants: ConstantNames = None, set: Set = [], weights: Weights = None, kv: Cache = None,
+    routing: RoutingName = None, models: ModelsFile = None, hardware: HardwareFile = None,
+    format: Format = None, output: Output = None, quiet: Quiet = False, debug: Debug = False,
+    layout: Typed = {},
+) -> None:  # fmt: skip
+    """Fit the constants of an estimate to steps that you measured.
+
+    With --output FILE.yaml they are written for --calibration of sweep and compare.
+
+    Example: rooflm calibrate llama-3-8b --on h100-sxm --measured "context=512 latency=6.9ms"
+    """
+    from .calibrate import calibrate as answer_calibrate
+    from .calibrate import calibration_text, parse_point
+    from .pages import calibrate_page
+
+    saved = output is not None and output.endswith((".yaml", ".yml"))
+    how = _printing(format, None if saved else output, quiet)
+    if not measured:
+        fix = 'Say --measured "batch=1 context=512 latency=10.6ms".'
+        raise RooflmError("a measured step is needed", "--measured", fix)
+    points = [parse_point(text) for text in measured]
+    typed = Counting(weights, kv, routing=routing)
+    case = _found(model, on, set, models, hardware, typed, layout)
+    names = None if constants is None else [n.strip() for n in constants.split(",")]
+    answer = answer_calibrate(case, points, names, engine)
+    if saved:
+        write(calibration_text(answer), output)
+    _emit(answer, calibrate_page(answer), how)
 
 
 def main() -> int:

@@ -129,6 +129,21 @@ def sent_operators(
         yield Operator(sent.name, "communication", sent.count, seconds=seconds)
 
 
+def rank_messages(
+    rank: Rank | None, segments: Sequence[Segment], precision: Precision, links: Links | None
+) -> list[Communication]:
+    """List what a rank sends within its node in a pass; nothing on one device.
+
+    Raises `RooflmError` where some of it goes from node to node.
+    """
+    if rank is None or links is None:
+        return []
+    sent = list(_communication(rank, segments, precision, links.near))
+    if any(_far_share(s, rank.layout, links.node_devices) for s in sent):
+        raise RooflmError("no message from node to node was measured", "--engine")
+    return sent
+
+
 def _far_share(sent: Communication, layout: Layout, node: int) -> float:
     """Tell which share of the runs of a collective goes between nodes.
 

@@ -103,7 +103,7 @@ def _said(quantization: dict[str, Any]) -> str:
     """Name what decides in a few words."""
     words = [f"{k} {quantization[k]}" for k in _SAID if quantization.get(k) not in (None, False)]
     method = quantization.get("quant_method")
-    words.insert(0, "no quant_method" if method is None else f"{method}")
+    words.insert(0, "no quant_method" if method in (None, "") else f"{method}")
     return printable(", ".join(words), 120)
 
 

@@ -6,7 +6,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from .branches import active
-from .case import Case, held_weights, host_memory, max_sequences, memory, memory_bytes, reserved
+from .case import (
+    Case,
+    engine_terms,
+    held_weights,
+    host_memory,
+    max_sequences,
+    memory,
+    memory_bytes,
+    reserved,
+)
 from .formats import FORMATS
 from .inverse import affine
 from .matmul import intensity, ridge
@@ -91,7 +100,7 @@ def definitions(question: Question, symbolic: Symbolic) -> Definitions:
     case = symbolic.case
     known = model_definitions(case)
     if question.work is None:
-        known |= _step_definitions(case)
+        known |= _step_definitions(question, case)
         known["context_tokens"] = CONTEXT
         if CAPACITY in symbolic.values:
             known |= _most(question, symbolic)
@@ -150,7 +159,7 @@ def _in_format(case: Case, name: str) -> Expr:
     return weights_bytes(case.model, precision_of(name), norms=not case.lecture)
 
 
-def _step_definitions(case: Case) -> Definitions:
+def _step_definitions(question: Question, case: Case) -> Definitions:
     """Define the columns of a decode step and of its roofline."""
     segments = case.step(BATCH, CONTEXT)
     known = _memory(case, segments)
@@ -164,7 +173,8 @@ def _step_definitions(case: Case) -> Definitions:
     for way, held in reserved(case, BATCH, CONTEXT).items():
         known[f"reserved_kv_cache_bytes.{way}"] = held
     if not case.lecture:
-        known["time_s"] = letter(time)
+        known |= estimate_definitions(question, case)
+        known["time_s"] = letter("estimate_s" if _estimates(case) else time)
         known["bound_tokens_per_s"] = throughput(BATCH * case.step_tokens, letter(time))
         known |= _operators(case, "", segments)
         known |= _operators(case, "prefill.", prefill(BATCH, CONTEXT))
@@ -173,6 +183,42 @@ def _step_definitions(case: Case) -> Definitions:
         known["ridge_flops_per_byte"] = ridge(case.rates.flops_per_s, case.rates.bytes_per_s)
         whole = activations_bytes(case.ledger(prefill(1, CONTEXT)))
         known["prefill_activations_bytes"] = whole
+    return known
+
+
+def _estimates(case: Case) -> bool:
+    """Tell whether the time of a case is an estimate."""
+    return case.constants is not None and case.basis == "estimate"
+
+
+def estimate_definitions(question: Question, case: Case) -> Definitions:
+    """Define the estimate of a decode step on one device, and its band; constants are numbers.
+
+    case: in symbols. Raises `RooflmError` where the step has no estimate.
+    """
+    if case.constants is None:
+        return {}
+    segments = case.step(BATCH, CONTEXT)
+    plain = question.case.ledger(question.case.step(question.batch, question.context))
+    # Whether a head is wide decides on the kernel: that is asked of the number.
+    pass_ = [
+        replace(op, head_width=known.head_width)
+        for op, known in zip(case.ledger(segments), plain, strict=True)
+    ]
+    groups: dict[str, list[Q]] = {}
+    for part, seconds in engine_terms(case, segments, pass_):
+        groups.setdefault(f"{part.replace(' ', '_')}_estimate_s", []).append(seconds)
+    known: Definitions = {
+        name: whole for name, terms in groups.items() if not is_zero(whole := total(terms))
+    }
+    known = {name: whole for name, whole in known.items() if whole != 0}
+    known["estimate_s"] = _sum(known)
+    known["estimate_tokens_per_s"] = throughput(BATCH, letter("estimate_s"))
+    if case.constants.band is not None:
+        low, high = case.constants.band
+        least = low * letter("estimate_s")
+        known["estimate_low_s"] = sympy.Max(least, letter("floor_s"))
+        known["estimate_high_s"] = high * letter("estimate_s")
     return known
 
 

@@ -44,6 +44,19 @@ def distinct_experts_skewed(rows: float, shares: Sequence[float]) -> float:
     return sum(1 - (1 - p) ** rows for p in shares)
 
 
+@formula
+def independent_rows(rows: Q, alike: Q) -> Q:
+    """Tokens of a pass that choose experts by themselves: rows**alike.
+
+    rows: tokens of the pass [1]; alike: 1 where all do, 0 where all choose as one [1]. Returns [1].
+    A fit, not a law: sequences of one benchmark are alike (llama-batched-bench: 0.46).
+
+    >>> independent_rows(32, 0.5) == 32**0.5
+    True
+    """
+    return rows if isinstance(alike, float | int) and alike == 1 else rows**alike
+
+
 def zipf_shares(E: int, k: int, exponent: float) -> list[float]:
     """Probabilities of a Zipf law over experts, capped at 1 and adding up to k.
 
@@ -181,7 +194,8 @@ class Experts(Weighted):
 
     def untouched_parameters(self, D: Q, rows: Q, routing: Routing) -> Q:
         """Weights of the layer that no token of a pass uses, in expectation [parameters]."""
-        touched = self.touched(rows, routing.fewest, self.chosen(routing))
+        independent = independent_rows(rows, routing.alike)
+        touched = self.touched(independent, routing.fewest, self.chosen(routing))
         return (self.E - touched) * self.expert_parameters(D)
 
     def operators(
@@ -211,9 +225,11 @@ class Experts(Weighted):
                 activation_bytes=2 * b_x * (D + self.latent) * rows,
                 live_bytes=b_x * (2 * D + self.latent) * rows,
             )
-        touched = self.touched(rows, precision.routing.fewest, self.chosen(precision.routing))
+        routing = precision.routing
+        independent = independent_rows(rows, routing.alike)
+        touched = self.touched(independent, routing.fewest, self.chosen(routing))
         d, one, used = self.width(D), self.expert(), self.used
-        if precision.routing.fewest and not is_zero(self.zero):
+        if routing.fewest and not is_zero(self.zero):
             used = 0
         each, compute = list(one.tensors(d, "experts", "experts")), precision.compute_of("experts")
         yield Operator(

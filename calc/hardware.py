@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from .errors import RooflmError
 from .formats import FORMATS
@@ -30,6 +31,10 @@ class Machine:
     """Links to other devices, one direction of one device [B/s]."""
     price_usd_per_hour: float | None = None
     price_date: str = ""
+    family: str = ""
+    """Architecture."""
+    kernels: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What kernels reach on it by class, or `like`: the chip whose timings hold for it."""
 
 
 def bound_flops(machine: Machine, compute: str) -> float:

@@ -87,7 +87,12 @@ def list_hardware(word: str = "", more: str | None = None) -> dict[str, Any]:
 def figures(entry: dict[str, Any], sources: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     """List every figure of a chip with its note, date and source."""
     listed: list[dict[str, Any]] = []
-    for key, figure in _walk(entry):
+    kernels = entry.get("kernels", {})
+    plain = {key: value for key, value in entry.items() if key != "kernels"}
+    timed = {key: value for key, value in kernels.items() if key != "all_reduce"}
+    about = {"source": kernels.get("source"), "date": kernels.get("date")}
+    found = _walk(plain) + [(k, figure | about) for k, figure in _walk(timed, "kernels.")]
+    for key, figure in found:
         source = sources.get(str(figure.get("source")), {})
         listed.append(
             {

@@ -83,7 +83,7 @@ OneContext = Annotated[
     str, typer.Option("--context", metavar="COUNT", help="Tokens of each sequence.")
 ]
 Phase = Annotated[
-    str | None, typer.Option(metavar="PHASE", help="decode (default), prefill or request.")
+    str | None, typer.Option(metavar="PHASE", help="decode (default), prefill, request or served.")
 ]
 Prompt = Annotated[
     str | None, typer.Option(metavar="COUNTS", help="Prompt tokens of a prefill or request.")
@@ -236,7 +236,30 @@ RoutingName = Annotated[
     typer.Option(
         "--routing",
         metavar="LAW",
-        help="How tokens choose experts: even (default), zipf:1.0, or a probability an expert.",
+        help="How tokens choose experts: even (default), zipf:1.0, alike:0.5 (B**0.5 of them by "
+        "themselves), or a probability an expert.",
+    ),
+]
+EngineName = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        metavar="NAME",
+        help="Engine whose steps are estimated.  [default: the first that ran on such a chip]",
+    ),
+]
+CalibrationFile = Annotated[
+    str | None,
+    typer.Option(
+        "--calibration", metavar="FILE", help="Constants of `rooflm calibrate` in place of both."
+    ),
+]
+BasisName = Annotated[
+    str | None,
+    typer.Option(
+        "--basis",
+        metavar="NAME",
+        help="What time_s is: estimate, or bound.  [default: the estimate where there is one]",
     ),
 ]
 Reserve = Annotated[
@@ -302,5 +325,51 @@ GroupSize = Annotated[
     typer.Option("--group", metavar="COUNT", help="Numbers of a row in a group.  [default: 128]"),
 ]
 First = Annotated[str, typer.Option("--first", metavar="COUNT", help="Numbers that are shown.")]
+Measured = Annotated[
+    list[str],
+    typer.Option(
+        "--measured",
+        metavar="POINT",
+        help='A measured step: "batch=1 context=512 latency=10.6ms"; repeat the option.',
+    ),
+]
+ConstantNames = Annotated[
+    str | None,
+    typer.Option(
+        "--constants",
+        metavar="NAMES",
+        help="What to fit: memory, layer, sequence.  [default: as many as the points carry]",
+    ),
+]
+OnlySource = Annotated[
+    str | None,
+    typer.Option("--source", metavar="WORD", help="Only rows of sources whose key holds it."),
+]
+OnlyModel = Annotated[
+    str | None, typer.Option("--model", metavar="WORD", help="Only models whose name holds it.")
+]
+OnlyHardware = Annotated[
+    str | None, typer.Option("--hardware", metavar="WORD", help="Only chips whose name holds it.")
+]
+OnlyEngine = Annotated[
+    str | None, typer.Option("--engine", metavar="WORD", help="Only engines whose name holds it.")
+]
+OnlyKind = Annotated[
+    str | None,
+    typer.Option("--kind", metavar="WORD", help="Only decode, request, prefill, served or op."),
+]
+OnlyWeights = Annotated[
+    str | None, typer.Option("--weights", metavar="WORD", help="Only formats whose name holds it.")
+]
+OnlyBatch = Annotated[str | None, typer.Option("--batch", metavar="WORD", help="Only this batch.")]
+GroupBy = Annotated[
+    str,
+    typer.Option(
+        "--by",
+        metavar="WHAT",
+        help="Group by set (of constants), source, hardware, engine, kind, weights, model, batch.",
+    ),
+]
+EachRow = Annotated[bool, typer.Option("--rows", help="Show each row, not the groups.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No notes below the tables.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of a defect.")]

@@ -134,13 +134,14 @@ def sweep_page(answer: Answer) -> Page:
     beside = ["speed-up", "even batch"] if "speedup" in rows[0] else []
     each = ["a device"] if "tokens_per_s_per_device" in rows[0] else []
     heads = ["batch", "context", "weights [GB]", "cache [GB]", *state, "memory [GB]", *host, "fits",
-             *_time_heads(answer["phase"]), "tokens/s", *each, *beside, "FLOP/B",
+             *_time_heads(answer["phase"]), *_band_heads(rows, answer["phase"]), "tokens/s", *each,
+             *beside, "FLOP/B",
              "regime"]  # fmt: skip
     cells = [
         (_number(r["batch"]), _number(r["context_tokens"]), show_gb(r["weights_bytes"]),
          show_gb(r["kv_cache_bytes"]), *([show_gb(r["state_bytes"])] if state else []),
          show_gb(r["memory_bytes"]), *([show_gb(r["host_bytes"])] if host else []), _yes(r["fits"]),
-         *_times(r, answer["phase"]), _cell(r["tokens_per_s"], 1),
+         *_times(r, answer["phase"]), *_band(r, rows, answer["phase"]), _cell(r["tokens_per_s"], 1),
          *([_cell(r["tokens_per_s_per_device"], 1)] if each else []),
          *([_cell(r["speedup"], 1), _even(r["even_batch"])] if beside else []),
          _cell(r["intensity_flops_per_byte"], 1), r["regime"])
@@ -168,11 +169,13 @@ def compare_page(answer: Answer) -> Page:
     """Lay out a comparison."""
     rows = answer["rows"]
     heads = ["model", "hardware", "batch", "context", "format", "memory [GB]", "capacity [GB]",
-             "fits", *_time_heads(answer["phase"]), "tokens/s", "regime"]  # fmt: skip
+             "fits", *_time_heads(answer["phase"]), *_band_heads(rows, answer["phase"]), "tokens/s",
+             "regime"]  # fmt: skip
     cells = [
         (r["model"], r["hardware"], _number(r["batch"]), _number(r["context_tokens"]),
          r["weights_format"], show_gb(r["memory_bytes"]), _gb(r["capacity_bytes"]),
          "-" if r["fits"] is None else _yes(r["fits"]), *_times(r, answer["phase"]),
+         *_band(r, rows, answer["phase"]),
          _cell(r["tokens_per_s"], 1), r["regime"] or "-")
         for r in rows
     ]  # fmt: skip
@@ -282,6 +285,7 @@ def _time_heads(phase: str) -> list[str]:
         "denoise": ["step [ms]"],
         "denoise-block": ["block [ms]"],
         "prefill": ["TTFT [ms]"],
+        "served": ["token [ms]"],
         "request": ["TTFT [ms]", "ITL [ms]", "E2E [s]"],
     }[phase]
 
@@ -290,6 +294,26 @@ def _times(row: dict[str, Any], phase: str) -> list[str]:
     keys = {"prefill": ["ttft_s"], "request": ["ttft_s", "itl_s"]}.get(phase, ["time_s"])
     cells = [_cell(row[k], 1e-3) for k in keys]
     return [*cells, _cell(row["e2e_s"], 1)] if phase == "request" else cells
+
+
+def _band_heads(rows: list[Answer], phase: str) -> list[str]:
+    """Name the columns of the band and the bound, where a row has an estimate."""
+    if all(r.get("estimate_s") is None for r in rows):
+        return []
+    unit = "s" if phase == "request" else "ms"
+    other = "estimate" if all(r["basis"] == "bound" for r in rows) else "bound"
+    return [f"band [{unit}]", f"{other} [{unit}]"]
+
+
+def _band(row: Answer, rows: list[Answer], phase: str) -> list[str]:
+    """Show the band of an estimate and the bound; the estimate where the time is the bound."""
+    if not _band_heads(rows, phase):
+        return []
+    unit = 1 if phase == "request" else 1e-3
+    ends = [row.get("estimate_low_s"), row.get("estimate_high_s")]
+    band = "-" if None in ends else "-".join(_cell(end, unit) for end in ends)
+    other = "estimate_s" if all(r["basis"] == "bound" for r in rows) else "bound_s"
+    return [band, _cell(row[other], unit)]
 
 
 def _way(way: dict[str, Any]) -> str:
@@ -324,3 +348,69 @@ def _cell(value: float | None, unit: float) -> str:
 
 def _figure(value: float) -> str:
     return f"{value:,.15g}" if value < 1e12 else f"{value:.6g}"
+
+
+def accuracy_page(answer: Answer, each: bool = False) -> Page:
+    """Lay out errors by group, or row by row."""
+    if each:
+        rows = [_judged(r) for r in answer["rows"]]
+        heads = ("id", "kind", "model", "hardware", "devices", "engine", "weights", "batch",
+                 "prompt", "output", "measured [ms]", "bound [ms]", "estimate [ms]", "error",
+                 "MBU", "why not")  # fmt: skip
+        return Page([Table(heads, rows, keys=1, words=heads[-1:])], answer["assumptions"])
+    heads = (answer["by"], "rows", "judged", "bound", "p90", "one efficiency", "p90", "estimate",
+             "p90", "in band", "band")  # fmt: skip
+    groups: list[Answer] = [*answer["summary"], {answer["by"]: "all", **answer["total"]}]
+    cells = [
+        (
+            str(g[answer["by"]]),
+            f"{g['rows']:,}",
+            f"{g['judged']:,}",
+            *(_percent(g[k]) for k in SHOWN),
+        )
+        for g in groups
+    ]
+    title = "sizes of errors in per cent: median, and what nine of ten stay below"
+    return Page([Table(heads, cells, title, words=heads[:1])], answer["assumptions"])
+
+
+SHOWN = (
+    "bound_error_median", "bound_error_p90", "one_efficiency_error_median",
+    "one_efficiency_error_p90", "error_median", "error_p90", "coverage", "band_width_median",
+)  # fmt: skip
+
+
+def _judged(row: Answer) -> tuple[str, ...]:
+    why = row["excluded"] or row["no_estimate"] or ""
+    error = "-" if row["error"] is None else f"{100 * row['error']:+.1f} %"
+    return (
+        row["id"], row["kind"], row["model"] or "-", row["hardware"] or "-", f"{row['devices']}",
+        row["engine"], row["weights"] or "-", _count(row["batch"]), _count(row["prompt_tokens"]),
+        _count(row["output_tokens"]), *(_cell(row[k], 1e-3) for k in
+        ("measured_s", "bound_s", "estimate_s")), error, _percent(row["mbu"]), why,
+    )  # fmt: skip
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f}"
+
+
+def calibrate_page(answer: Answer) -> Page:
+    """Lay out fitted constants, and how well they meet each point."""
+    constants = [(name, _number(value)) for name, value in answer["constants"].items()]
+    rows = [
+        (_number(r["batch"]), _number(r["context_tokens"]), *(_cell(r[k], 1e-3) for k in
+         ("measured_s", "bound_s", "estimate_s")), _signed(r["error"]), _signed(r["unseen_error"]))
+        for r in answer["rows"]
+    ]  # fmt: skip
+    heads = ("batch", "context", "measured [ms]", "bound [ms]", "estimate [ms]", "error",
+             "fitted without it")  # fmt: skip
+    tables = [
+        Table(("constant", "value"), constants, _title(answer)),
+        Table(heads, rows, keys=2),
+    ]
+    return Page(tables, answer["assumptions"])
+
+
+def _signed(error: float | None) -> str:
+    return "-" if error is None else f"{100 * error:+.1f} %"

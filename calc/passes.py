@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .formats import CACHES, FORMATS, CacheFormat, Format
-from .readings import Q, real, total
+from .readings import Q, is_symbol, real, total, widest
 
 
 @dataclass(frozen=True)
@@ -16,6 +16,9 @@ class Routing:
     """Exponent of a Zipf law over the experts of a layer; 0 is even."""
     shares: tuple[float, ...] = ()
     """Probability that a token chooses each expert, in place of a law."""
+    alike: float = 1.0
+    """rows**alike tokens choose by themselves, the others as one of those does; 1 is all, and 0
+    is all alike."""
     fewest: bool = False
     """All tokens choose the same experts: the least that a pass can touch."""
 
@@ -135,6 +138,15 @@ class Segment:
         return self.context if self.keeps else self.cached
 
 
+DECODE_TOKENS = 16
+"""Up to so many new tokens a sequence, kernels run as in a decode step."""
+
+
+def is_long(segment: Segment) -> bool:
+    """Tell whether a segment is of a prefill, whose kernels take a tile of queries at a time."""
+    return not is_symbol(segment.new) and bool(widest((segment.new,)) > DECODE_TOKENS)
+
+
 def decode(B: Q, S: Q) -> list[Segment]:
     """Describe a decode step: B sequences, one new token each, at context S (new one included)."""
     return [Segment(sequences=B, new=1, cached=real(S) - 1)]
@@ -190,6 +202,8 @@ class Operator:
     """Activations that exist while it runs, the residual stream included [B]."""
     seconds: Q = 0
     """Time of a message to other devices, which nothing overlaps [s]."""
+    head_width: Q = 0
+    """Width of a head of attention, where kernels depend on it [1]."""
     hosted: bool = False
     """Its weights, cache and state are in host memory: its bytes go over the host link."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ParamSpec, TypeAlias, TypeVar, cast
 
 Q: TypeAlias = Any
@@ -132,3 +132,26 @@ def total(values: Iterable[Q]) -> Q:
         return 0
     first, *rest = (sums[shape] for shape in sorted(sums, key=math.prod))
     return functools.reduce(operator.add, rest, first)
+
+
+def interpolated(x: Q, knots: Sequence[tuple[float, float]]) -> Q:
+    """Read a measured curve at x: straight lines between its points in log-log, and beyond them.
+
+    knots: positive x and y, by rising x. Below the first point y is that of the first; above the
+    last it goes on as the last line does. Symbols are refused: a table has no formula.
+    """
+    if is_symbol(x):
+        raise TypeError("a measured curve has no symbolic reading")
+    if is_array(x):
+        import numpy as np
+
+        logs, heights = np.log(np.array(knots, dtype=float)).T
+        at: Any = np.log(x)
+        slope = (heights[-1] - heights[-2]) / (logs[-1] - logs[-2])
+        beyond = np.maximum(at - logs[-1], 0) * slope
+        return np.exp(np.interp(at, logs, heights) + beyond)
+    i = next((i for i, (end, _) in enumerate(knots) if x < end), len(knots) - 1)
+    if i == 0:
+        return knots[0][1]
+    (x0, y0), (x1, y1) = knots[i - 1], knots[i]
+    return y0 * (y1 / y0) ** (math.log(x / x0) / math.log(x1 / x0))

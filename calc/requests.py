@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .case import Case, figures, fullest_memory, limits, regime, slowest
+from .case import Case, estimates, figures, fullest_memory, limits, regime, slowest
 from .errors import RooflmError
 from .passes import Operator, Segment, decode
 from .readings import Q, ceil, floor, formula, half, minimum, total
-from .sweep import NULL, check_size, devices_of, frame
+from .sweep import basis_of, check_size, devices_of, frame, step_row
 from .timing import sending_time, throughput
 
 BLOCK_TOKENS = 16
@@ -83,6 +83,26 @@ def end_to_end_time(ttft: Q, itl: Q, output_tokens: Q) -> Q:
     return ttft + (output_tokens - 1) * itl
 
 
+@formula
+def served_token_time(step: Q, prefill: Q, clients: Q, output_tokens: Q) -> Q:
+    """Mean time per output token under load: step + (c - 1)/G of a prefill.
+
+    step: decode step of all clients [s]; prefill: of one prompt [s]; clients: requests that are
+    always there, c [1]; output_tokens: tokens of each, G [tokens]. Returns [s]. While a request
+    yields G tokens, each of the others ends once and the next one's prefill holds up its steps.
+    Left out: queues, and prefills that share a pass with decoding; not to be used where the second
+    term is more than half (`MOST_INTERFERENCE`).
+
+    >>> round(served_token_time(0.02, 0.1, 33, 128), 6)
+    0.045
+    """
+    return step + (clients - 1) / output_tokens * prefill
+
+
+MOST_INTERFERENCE = 0.5
+"""Share of other requests' prefills in a token beyond which a closed form predicts nothing."""
+
+
 @dataclass(frozen=True)
 class Work:
     """What is asked of each sequence."""
@@ -95,7 +115,7 @@ class Work:
     chunk: int | None = None
     """Tokens of a prefill pass; all at once if None."""
     block: int = BLOCK_TOKENS
-    phase: Literal["prefill", "request"] = "request"
+    phase: Literal["prefill", "request", "served"] = "request"
 
     @property
     def last_context(self) -> int:
@@ -144,11 +164,13 @@ def prefill_row(case: Case, B: int, work: Work) -> dict[str, Any]:
     ]
     fullest = max(parts, key=lambda part: part["memory_bytes"])
     row = {k: v for k, v in fullest.items() if k.endswith("bytes")}
-    for key in ("time_s", "floor_s", "bound_s", "bytes", "flops"):
+    for key in ("floor_s", "bound_s", "estimate_s", "bytes", "flops"):
         known = [part[key] for part in parts]
         row[key] = None if None in known else sum(known)
     computed = B * (work.prompt - work.reused)
-    seconds = row["time_s"]
+    row |= estimates(case, row["estimate_s"], row["floor_s"], computed, prefill=True)
+    basis = basis_of(case, row)
+    seconds = row["time_s"] = row[f"{basis}_s"]
     computing, moving = (sum(s) for s in zip(*(limits(case, o) for o in ledgers), strict=True))
     sending = case.stages * sum(sending_time(ops) for ops in ledgers)
     computing, moving = case.stages * computing, case.stages * moving
@@ -164,7 +186,7 @@ def prefill_row(case: Case, B: int, work: Work) -> dict[str, Any]:
         "fits": row["memory_bytes"] <= limit,
         "ttft_s": seconds,
         "tokens_per_s": throughput(computed, seconds),
-        "bound_tokens_per_s": throughput(computed, seconds),
+        "bound_tokens_per_s": throughput(computed, row["bound_s"]),
         "intensity_flops_per_byte": row["flops"] / row["bytes"],
         "weight_read_bytes": _moved(ledgers, "weight_bytes"),
         "cache_read_bytes": _moved(ledgers, "read_bytes"),
@@ -172,8 +194,8 @@ def prefill_row(case: Case, B: int, work: Work) -> dict[str, Any]:
         "moving_s": moving,
         "sending_s": sending,
         "regime": regime(computing, moving, sending),
-        "basis": "bound",
-        **dict.fromkeys((*NULL, "e2e_s")),
+        "basis": basis,
+        "e2e_s": None,
         **devices_of(case),
     }
 
@@ -186,7 +208,9 @@ MANY_STEPS = 300
 """From this many decode steps on they are summed as an array."""
 
 
-SUMMED = ("time_s", "floor_s", "bytes", "flops", "computing_s", "moving_s", "sending_s")
+SUMMED = (
+    "floor_s", "bound_s", "estimate_s", "bytes", "flops", "computing_s", "moving_s", "sending_s"
+)  # fmt: skip
 """Figures of steps that a request adds up."""
 
 
@@ -234,30 +258,57 @@ def request_row(case: Case, B: int, work: Work) -> dict[str, Any]:
     first = prefill_row(case, B, work)
     further = decode_total(case, B, work)
     steps = work.output - 1
-    itl = further["time_s"] / steps if steps else None
-    e2e = first["ttft_s"] if itl is None else end_to_end_time(first["ttft_s"], itl, work.output)
+    row: dict[str, Any] = {
+        key: None if None in (first[key], further[key]) else first[key] + further[key]
+        for key in ("floor_s", "bound_s", "estimate_s")
+    }
+    row |= estimates(case, row["estimate_s"], row["floor_s"], B * work.output)
+    basis = basis_of(case, row)
+    ttft = first[f"{basis}_s"]
+    itl = further[f"{basis}_s"] / steps if steps else None
+    e2e = ttft if itl is None else end_to_end_time(ttft, itl, work.output)
     last = decode(B, work.last_context)
     slow = slowest(case, last)
     held = figures(slow, last, slow.ledger(last), tokens=B) | fullest_memory(case, last)
     fullest = max((first, held), key=lambda row: row["memory_bytes"])
-    known = None not in (first["floor_s"], further["floor_s"])
     limit = case.limit[0]
-    row = first | {k: fullest[k] for k in held if k.endswith("_bytes")}
+    row = first | {k: fullest[k] for k in held if k.endswith("_bytes")} | row
     for key in ("bytes", "flops", "computing_s", "moving_s", "sending_s"):
         row[key] = first[key] + further[key]
     return row | {
         "context_tokens": work.last_context,
         "output_tokens": work.output,
         "fits": fullest["memory_bytes"] <= limit,
+        "ttft_s": ttft,
         "itl_s": itl,
         "e2e_s": e2e,
         "time_s": e2e,
-        "bound_s": e2e,
-        "floor_s": first["floor_s"] + further["floor_s"] if known else None,
+        "basis": basis,
         "tokens_per_s": throughput(B * work.output, e2e),
-        "bound_tokens_per_s": throughput(B * work.output, e2e),
+        "bound_tokens_per_s": throughput(B * work.output, row["bound_s"]),
         "intensity_flops_per_byte": row["flops"] / row["bytes"],
         "regime": regime(row["computing_s"], row["moving_s"], row["sending_s"]),
+    }
+
+
+def served_row(case: Case, clients: int, work: Work) -> dict[str, Any]:
+    """Answer the mean time per output token of as many clients, each with one request at a time."""
+    mean = work.prompt + work.output // 2
+    row = step_row(case, decode(clients, mean), clients, mean)
+    alone = prefill_row(case, case.least_batch, work)
+    token = None
+    if None not in (row["estimate_s"], alone["estimate_s"]):
+        token = served_token_time(row["estimate_s"], alone["estimate_s"], clients, work.output)
+        if token - row["estimate_s"] > MOST_INTERFERENCE * token:
+            token = None
+    row |= estimates(case, token, row["floor_s"], clients)
+    return row | {
+        "prompt_tokens": work.prompt,
+        "output_tokens": work.output,
+        "time_s": token,
+        "itl_s": token,
+        "tokens_per_s": row["estimate_tokens_per_s"],
+        "basis": "estimate",
     }
 
 
@@ -265,7 +316,7 @@ def sweep_requests(case: Case, batches: Sequence[int], works: Sequence[Work]) ->
     """Answer prefills or whole requests for every batch and piece of work."""
     phase = works[0].phase
     check_size(len(batches) * len(works))
-    answer_row = prefill_row if phase == "prefill" else request_row
+    answer_row = {"prefill": prefill_row, "request": request_row, "served": served_row}[phase]
     rows = [told(answer_row(case, B, work)) for work in works for B in batches]
     return frame(case, phase, rows, [r["context_tokens"] for r in rows])
 

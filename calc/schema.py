@@ -154,6 +154,33 @@ MODEL: dict[str, Field] = {
 
 _BARE = Field("figure", "")
 
+KERNEL: dict[str, Field] = {
+    "start_us": Field("figure", "time of a kernel that moves and computes nothing [us]"),
+    "memory": Field("figure", "share of the bandwidth"),
+    "compute": Field("figure", "share of the dense peak"),
+    "small_memory": Field("figure", "share of the bandwidth for the first bytes"),
+    "small_bytes": Field("figure", "how many first bytes [B]"),
+    "wide_memory": Field("figure", "share of these that heads wider than 128 reach"),
+    "short_tokens": Field("figure", "context at which half of `compute` is reached [tokens]"),
+    "rows": Field("count", "timings that it was fitted on"),
+    "error": Field("figure", "mean relative error on shapes that it had not seen"),
+}
+
+KERNELS: dict[str, Field] = {
+    "like": Field("text", "chip whose timings hold in place of its own"),
+    "source": Field("text", "who timed them"),
+    "date": Field("text", "when they were fitted"),
+    "matmul": Field("map", "matrix products in 16 bits", inside=KERNEL),
+    "matmul_fp8": Field("map", "matrix products in fp8", inside=KERNEL),
+    "decode": Field("map", "attention of decode steps", inside=KERNEL),
+    "prefill": Field("map", "attention of prefills", inside=KERNEL),
+    "all_reduce": Field(
+        "map",
+        "all-reduce by ranks: bytes to us",
+        inside={"*": Field("map", "ranks", inside={"*": _BARE})},
+    ),
+}
+
 HARDWARE: dict[str, Field] = {
     "name": Field("text", "full name", required=True),
     "vendor": Field("text", "maker"),
@@ -176,10 +203,72 @@ HARDWARE: dict[str, Field] = {
     ),
     "cache_bytes": Field("figure", "last-level cache [B]"),
     "links": Field("map", "links, one direction of one device [B/s]", inside={"*": _BARE}),
+    "kernels": Field("map", "what kernels reach, by class", inside=KERNELS),
     "power_w": Field("figure", "board power [W]"),
     "price_usd_per_hour": Field("figure", "rent of one device, dated [USD/h]"),
     "notes": Field("texts", "what trips people"),
 }
+
+BAND: dict[str, Field] = {
+    "low": Field("figure", "share of the estimate below which one of ten measurements lies"),
+    "high": Field("figure", "share of the estimate above which one of ten lies"),
+    "rows": Field("count", "judged rows"),
+    "median": Field("figure", "median error of rows that the constants had not seen"),
+    "p90": Field("figure", "error that nine of ten of them stay below"),
+}
+
+ENGINE_COSTS: dict[str, Field] = {
+    "most_batch": Field("count", "most sequences of a step that was published"),
+    "layer_us": Field("figure", "what a layer costs beside its kernels [us]"),
+    "prefill_layer_us": Field("figure", "the same in a prefill [us]"),
+    "sequence_us": Field("figure", "what a sequence of a step costs [us]"),
+    "message_us": Field("figure", "what a message costs beside its kernel [us]"),
+    "experts": Field("figure", "share of the bandwidth of experts where tokens are several"),
+}
+
+ENGINE: dict[str, Field] = {
+    "name": Field("text", "name and versions", required=True),
+    "launch": Field("text", "how it starts kernels", required=True),
+    "date": Field("text", "when it was fitted", required=True),
+    "sources": Field("texts", "rows that it was fitted on", required=True),
+    "notes": Field("texts", "what trips people"),
+    "on": Field("texts", "chips with published steps"),
+    "formats": Field("map", "share of the bandwidth by format", inside={"*": _BARE}, required=True),
+    "tile_rows": Field("count", "rows that a matmul computes at least"),
+    **ENGINE_COSTS,
+    "bands": Field(
+        "map", "by family, of all, of prefills", inside={"*": Field("map", "a set", inside=BAND)}
+    ),
+    "chips": Field(
+        "map",
+        "kinds of chips, where the kernels are the engine's own",
+        inside={"*": Field("map", "a kind", inside={
+            "on": Field("texts", "chips, * for any letters", required=True),
+            "memory": Field("figure", "share of the bandwidth", required=True),
+            "attention": Field("figure", "share of that which attention reaches", required=True),
+            "compute": Field("figure", "share of the peak in a prefill"),
+            **ENGINE_COSTS,
+            **BAND,
+        })},
+    ),
+}  # fmt: skip
+
+CALIBRATION: dict[str, Field] = {
+    "model": Field("text", "model whose steps were measured", required=True),
+    "hardware": Field("text", "chip that they ran on", required=True),
+    "engine": Field("text", "engine whose start times of kernels are kept"),
+    "weights": Field("texts", "formats of the matrices", required=True),
+    "kv": Field("text", "format of the cache", required=True),
+    "constants": Field("map", "what was fitted", required=True, inside={
+        "memory": Field("figure", "share of the bandwidth"),
+        "layer_us": Field("figure", "time of a layer [us]"),
+        "sequence_us": Field("figure", "time of a sequence [us]"),
+    }),
+    "points": Field("count", "measured steps", required=True),
+    "error": Field("figure", "largest error", required=True),
+    "low": Field("figure", "least measured / predicted of points that were left out"),
+    "high": Field("figure", "most of the same"),
+}  # fmt: skip
 
 FIGURE: dict[str, Kind] = {"value": "figure", "source": "text", "note": "text", "date": "text"}
 

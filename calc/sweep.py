@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from .case import Case, figures, fullest_memory, limits, regime, slowest
+from .case import (
+    ESTIMATES,
+    Case,
+    engine_time,
+    figures,
+    fullest_memory,
+    limits,
+    regime,
+    slowest,
+)
 from .errors import RooflmError
 from .model import has_experts, sequence_state_bytes, total_parameters, untouched_parameters
-from .passes import Routing, Segment
+from .passes import Routing, Segment, decode, prefill
 from .precision import file_told, told
 from .readings import Q, is_zero
 from .timing import sending_time
@@ -17,9 +27,6 @@ from .units import show_gb, show_number
 MOST_ROWS = 10**6
 FEW_POINTS = 500
 """Below this many points the scalar reading is faster than importing numpy."""
-
-NULL = ("estimate_s", "estimate_low_s", "estimate_high_s", "estimate_tokens_per_s")
-"""Keys of the contract for which there is no figure: null, never guessed."""
 
 
 def step_row(case: Case, segments: Sequence[Segment], B: Q, S: Q) -> dict[str, Q]:
@@ -43,9 +50,17 @@ def step_row(case: Case, segments: Sequence[Segment], B: Q, S: Q) -> dict[str, Q
         - untouched_parameters(case.model, B, case.precision.routing),
         "regime": regime(*limits(slow, pass_), sending_time(pass_)),
         **devices_of(case),
-        "basis": "lecture" if case.lecture else "bound",
-        **dict.fromkeys((*NULL, "ttft_s", "e2e_s")),
+        "basis": basis_of(case, row),
+        **(dict.fromkeys(ESTIMATES) if case.lecture else {}),
+        **dict.fromkeys(("ttft_s", "e2e_s")),
     }
+
+
+def basis_of(case: Case, row: dict[str, Any]) -> str:
+    """Name what the time of a row is: that of the lecture, an estimate, or a bound."""
+    if case.lecture:
+        return "lecture"
+    return "bound" if case.basis == "bound" or row["estimate_s"] is None else "estimate"
 
 
 def of_each_device(row: dict[str, Any]) -> dict[str, Any]:
@@ -64,11 +79,17 @@ def devices_of(case: Case) -> dict[str, Any]:
 def sweep(case: Case, batches: Sequence[int], contexts: Sequence[int]) -> dict[str, Any]:
     """Answer a decode step for every batch at every context, batches fastest."""
     check_size(len(batches) * len(contexts))
+    most = None if case.constants is None else case.constants.most_batch
     # Ranks that differ are compared point by point.
     if len(batches) * len(contexts) < FEW_POINTS or len(case.ranks) > 1:
         rows = [step_row(case, case.step(B, S), B, S) for S in contexts for B in batches]
-    else:
+    elif most is None or max(batches) <= most:
         rows = _grid_rows(case, batches, contexts)
+    else:
+        # Beyond the published batches the same case has no estimate.
+        beyond = replace(case, constants=None)
+        each = [_grid_rows(case if most >= B else beyond, [B], contexts) for B in batches]
+        rows = [column[i] for i in range(len(contexts)) for column in each]
     return frame(case, "decode", rows, contexts)
 
 
@@ -152,6 +173,9 @@ PHASES = {
     "logits for the last position only; it yields the first token",
     "denoise": "denoise: a pass computes all S positions both ways, with logits for each, and "
     "keeps nothing",
+    "served": "served: as many clients as the batch, each with a request at all times; a token "
+    "takes a step of all and (clients - 1)/output of a prefill, no queue; bound and floor are of "
+    "the step alone; no estimate where prefills are more than half",
     "request": "request: a prefill, which yields the first token, then one decode step for each "
     "further token at its own context; all sequences start together, no queue",
 }
@@ -205,9 +229,29 @@ def _computing(case: Case) -> list[str]:
     return said
 
 
+def estimate_told(case: Case, phase: str, contexts: Sequence[int]) -> list[str]:
+    """Say where estimates come from, or why there are none; nothing of commands without any."""
+    if case.constants is None:
+        return [f"no estimate: {case.no_estimate}"] if case.no_estimate else []
+    member, S = case.members[0], max(contexts, default=1)
+    passes = [] if phase == "prefill" else [decode(member.least_batch, S)]
+    passes += [prefill(member.least_batch, S)] if phase != "decode" else []
+    try:
+        for segments in passes:
+            engine_time(member, segments, member.ledger(segments))
+    except RooflmError as e:
+        return [f"no estimate: {e.what}"]
+    basis = "time is the estimate" if case.basis == "estimate" else "time is the bound"
+    band = case.constants.prefill_band if phase == "prefill" else case.constants.band
+    told = case.constants.told if band is not None else case.constants.told[:1]
+    return [f"{basis} (--basis); {told[0]}", *told[1:]]
+
+
 def _routing_name(routing: Routing) -> str:
     if routing.shares:
         return "given"
+    if routing.alike != 1:
+        return f"partly alike ({routing.alike:g})"
     return f"Zipf {routing.exponent:g}" if routing.exponent else "even"
 
 
@@ -244,6 +288,7 @@ def assumptions(
             speed = f"{bandwidth} and {show_number(peak / 1e12)} TFLOP/s {compute} ({kind})"
         said.append(f"time model {case.time_model} at {speed}: {TIME_MODEL_SAYS[case.time_model]}")
         said += _computing(case)
+        said += estimate_told(case, phase, contexts)
     if case.layout is not None:
         from .deployment import told as spread_told
 

@@ -12,7 +12,7 @@ import rooflm.calc.__main__ as entry
 
 COMMANDS = (
     "models", "hardware", "show", "fit", "sweep", "compare", "roofline", "explain", "solve",
-    "quantize",
+    "quantize", "accuracy", "calibrate",
 )  # fmt: skip
 
 
@@ -67,6 +67,7 @@ def formulas() -> str:
         collectives,
         compressed,
         diffusion,
+        estimate,
         experts,
         linear_attention,
         matmul,
@@ -87,7 +88,7 @@ def formulas() -> str:
     rows = ["| formula | what it computes | module |", "| :-- | :-- | :-- |"]
     modules = (
         matmul, attention, mla, sparse, compressed, state, ssm, linear_attention, rwkv, mlp,
-        experts, residual, model, timing, memory, requests, diffusion, collectives,
+        experts, residual, model, timing, estimate, memory, requests, diffusion, collectives,
     )  # fmt: skip
     for module in modules:
         for name, formula in FORMULAS.items():

@@ -9,6 +9,7 @@ import pytest
 
 from rooflm.calc.case import Case
 from rooflm.calc.definitions import Question, compose, definitions, point
+from rooflm.calc.engines import find_constants
 from rooflm.calc.explain import resolve
 from rooflm.calc.plain import is_map
 from rooflm.calc.presets import find_machine, find_model
@@ -42,14 +43,17 @@ def evaluator(question: Question) -> Callable[[str], float]:
     return lambda name: number(compose(known[resolve(name, known)], known), values)
 
 
-def lecture_or(model: str, more: tuple[str, ...]) -> Case:
+def lecture_or(model: str, more: tuple[str, ...], estimates: bool = False) -> Case:
     """Make the case that the options name."""
     options = dict(zip(more[::2], more[1::2], strict=True))
     lecture = "--accounting" in options
     time_model: Any = "bandwidth" if lecture else options.get("--time-model", "operator")
+    machine = find_machine("h100-sxm")
     return Case(
         find_model(model),
-        find_machine("h100-sxm"),
+        machine,
+        constants=None if lecture or not estimates else find_constants(machine)[0],
+        basis="bound" if "--time-model" in options else "estimate",
         accounting="lecture" if lecture else "full",
         time_model=time_model,
     )
@@ -73,7 +77,7 @@ def test_every_column_of_show_fit_and_sweep_is_explained(
             columns |= dict(numbers(table))
         columns |= dict(numbers(shown["weights_bytes_by_format"]))
     assert len(columns) > 12
-    value_of = evaluator(Question(lecture_or(model, more), 3, 700))
+    value_of = evaluator(Question(lecture_or(model, more, estimates=True), 3, 700))
 
     for key, value in columns.items():
         assert value_of(key) == pytest.approx(value, rel=1e-12), key

@@ -70,10 +70,12 @@ def test_default_accounting(rooflm: Terminal) -> None:
 
     assert one["bound_s"] == pytest.approx(7.923e-3, rel=1e-3)
     assert many["bound_s"] == pytest.approx(23.71e-3, rel=1e-3)
-    assert one["time_s"] == one["bound_s"]
-    assert one["basis"] == "bound"
+    assert one["time_s"] == one["estimate_s"] > one["bound_s"]
+    assert one["basis"] == "estimate"
     assert one["floor_s"] <= one["bound_s"]
-    assert one["estimate_s"] is None
+    plain = rooflm.json(*SWEEP, "--basis", "bound")["rows"][0]
+    assert plain["time_s"] == plain["bound_s"] == one["bound_s"]
+    assert plain["estimate_s"] == one["estimate_s"]
     assert many["capacity_bytes"] == 85_520_809_984
     assert answer["capacity_basis"] == "driver"
     assert answer["capacity_nominal_bytes"] == 80_000_000_000

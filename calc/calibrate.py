@@ -1,0 +1,363 @@
+"""Constants of an estimate from steps that a user measured: as many as the points can carry."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from .case import Case
+from .engines import find_constants
+from .errors import RooflmError, nearest
+from .estimate import Constants, Kernel, estimate_time
+from .hardware import Machine
+from .passes import Precision, decode
+from .plain import is_map
+from .schema import CALIBRATION, check
+from .timing import step_time
+from .units import parse_count, parse_time
+from .yamlfile import load, read_text
+
+MICRO = 1e-6
+POINT = ("batch", "context", "latency")
+CONSTANTS = ("memory", "layer", "sequence")
+"""What may be fitted, in this order: a share of the bandwidth, the time of a layer, and that of a
+sequence."""
+START, LOW, HIGH = (0.8, 40.0, 10.0), (0.01, 0.01, 0.01), (1.0, 1e5, 1e5)
+"""First guess and limits: a share, and microseconds."""
+MOST_CONDITION = 100.0
+"""Condition beyond which the points do not tell two constants apart."""
+FEW_POINTS = 5
+"""Fewer judged points than these make no band."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A decode step that was measured."""
+
+    batch: int
+    context: int
+    latency_s: float
+
+
+def parse_point(text: str) -> Point:
+    """Read a measured step: `batch=1 context=512 latency=10.6ms`."""
+    found: dict[str, str] = {}
+    for word in text.replace(",", " ").split():
+        key, equals, value = word.partition("=")
+        if key not in POINT or not equals:
+            fix = nearest(key, POINT) or 'Write "batch=1 context=512 latency=10.6ms".'
+            raise RooflmError(
+                f"'{word[:40]}' is not batch=, context= or latency=", "--measured", fix
+            )
+        if key in found:
+            raise RooflmError(f"'{key}' stands twice", "--measured")
+        found[key] = value
+    for key in ("context", "latency"):
+        if key not in found:
+            fix = 'Write "batch=1 context=512 latency=10.6ms".'
+            raise RooflmError(f"'{text[:60]}' lacks {key}=", "--measured", fix)
+    seconds = parse_time(found["latency"], "--measured")
+    if not seconds > 0:
+        raise RooflmError("a step takes more than no time", "--measured")
+    batch = parse_count(found.get("batch", "1"), "--measured")
+    return Point(batch, parse_count(found["context"], "--measured"), seconds)
+
+
+def calibrate(
+    case: Case,
+    points: Sequence[Point],
+    names: Sequence[str] | None = None,
+    engine: str | None = None,
+) -> dict[str, Any]:
+    """Fit the constants of a case's decode steps to measured ones.
+
+    names: what to fit, out of `CONSTANTS`; as much as the points carry if None; engine: whose start
+    times and compute shares of kernels are kept, where the chip's were timed. Raises `RooflmError`
+    where the points carry less than is asked for, or one is faster than anything can be.
+    """
+    if case.layout is not None or case.offloads:
+        what = "a calibration is of one device with all layers on it"
+        raise RooflmError(what, "--tp", "Leave the layout out.")
+    base = base_constants(case, engine)
+    floors = [_floor(case, p) for p in points]
+    for point, floor in zip(points, floors, strict=True):
+        if point.latency_s < floor:
+            what = (
+                f"batch {point.batch:,} at context {point.context:,} in "
+                f"{1e3 * point.latency_s:.4g} ms "
+                f"is faster than anything can be ({1e3 * floor:.4g} ms)"
+            )
+            fix = "Is it another model, format or chip, or were there several devices?"
+            raise RooflmError(what, "--measured", fix)
+    chosen = carried(case, points, base) if names is None else tuple(names)
+    _check_names(chosen, case, points, base)
+    values = _fitted(case, points, base, chosen)
+    rows: list[dict[str, Any]] = []
+    for i, (point, floor) in enumerate(zip(points, floors, strict=True)):
+        seconds = _step(case, point, with_values(base, values))
+        rest = [p for j, p in enumerate(points) if j != i]
+        unseen = None
+        if _missing(chosen, case, rest, base) == "":
+            alone = _fitted(case, rest, base, chosen)
+            unseen = _step(case, point, with_values(base, alone)) / point.latency_s - 1
+        rows.append(
+            {
+                "batch": point.batch,
+                "context_tokens": point.context,
+                "measured_s": point.latency_s,
+                "floor_s": floor,
+                "bound_s": step_time(_ledger(case, point), case.rates),
+                "estimate_s": seconds,
+                "error": seconds / point.latency_s - 1,
+                "unseen_error": unseen,
+            }
+        )
+    return {
+        "schema": "rooflm.calibrate/1",
+        "model": case.model.name,
+        "hardware": case.machine.name,
+        "engine": None if base.engine == "" else base.engine,
+        "weights": sorted(_formats(case.precision)),
+        "kv": case.precision.cache.name,
+        "constants": {_key(name): value for name, value in values.items()},
+        "rows": rows,
+        "summary": {
+            "median_error": _median([abs(r["error"]) for r in rows]),
+            "largest_error": max(abs(r["error"]) for r in rows),
+            "median_unseen_error": _median(
+                [abs(r["unseen_error"]) for r in rows if r["unseen_error"] is not None]
+            ),
+        },
+        "assumptions": [
+            f"fitted: {', '.join(values)}; {_kept(base)}",
+            "it holds for these formats on this chip, and for models of other sizes as far as a "
+            "layer costs the same; --calibration FILE uses it",
+        ],
+    }
+
+
+def _kept(base: Constants) -> str:
+    if not base.engine:
+        return (
+            "kernels start in no time and compute at the peak, since none were timed on this chip"
+        )
+    return "start times of kernels and compute shares are those timed on the chip"
+
+
+def base_constants(case: Case, engine: str | None = None) -> Constants:
+    """Find what is kept of an engine on the machine: its kernels, but for their bandwidth.
+
+    Kernels that start in no time and reach the peak where none were timed.
+    """
+    found, why = find_constants(case.machine, engine)
+    if found is None and engine is not None:
+        raise RooflmError(why, "--engine")
+    plain = {"matmul": Kernel(), "decode": Kernel(), "prefill": Kernel()}
+    if found is None:
+        return Constants("", plain, formats=dict.fromkeys(_formats(case.precision), 1.0))
+    kernels = {
+        name: replace(k, memory=1.0, small_memory=None, wide_memory=1.0)
+        for name, k in found.kernels.items()
+    }
+    return replace(
+        found,
+        kernels=kernels,
+        layer_s=0.0,
+        sequence_s=0.0,
+        formats=dict.fromkeys(_formats(case.precision), 1.0),
+        most_batch=None,
+        band=None,
+        prefill_band=None,
+        decode_only=True,
+    )
+
+
+def _formats(precision: Precision) -> set[str]:
+    """Name the formats of a case's matrices."""
+    kinds = [precision.weights, precision.activations, *(own for _, own in precision.parts)]
+    kinds += [own for _, own in precision.names]
+    return {kind.name for kind in kinds}
+
+
+def with_values(base: Constants, values: Mapping[str, float]) -> Constants:
+    """Put fitted values into constants."""
+    share = values.get("memory", 1.0)
+    kernels = {name: replace(k, memory=share) for name, k in base.kernels.items()}
+    return replace(
+        base,
+        kernels=kernels,
+        layer_s=values.get("layer", 0.0) * MICRO,
+        sequence_s=values.get("sequence", 0.0) * MICRO,
+    )
+
+
+def _key(name: str) -> str:
+    return name if name == "memory" else f"{name}_us"
+
+
+def _ledger(case: Case, point: Point) -> Any:
+    return case.ledger(decode(point.batch, point.context))
+
+
+def _floor(case: Case, point: Point) -> float:
+    segments = decode(point.batch, point.context)
+    return step_time(case.least_ledger(segments, case.ledger(segments)), case.rates, "overlap")
+
+
+def _step(case: Case, point: Point, constants: Constants) -> float:
+    segments = decode(point.batch, point.context)
+    return estimate_time(
+        case.ledger(segments), segments, case.rates, constants, case.precision, case.model.layers
+    )
+
+
+def _fitted(
+    case: Case, points: Sequence[Point], base: Constants, chosen: Sequence[str]
+) -> dict[str, float]:
+    from .fitting import fit
+
+    where = [CONSTANTS.index(name) for name in chosen]
+
+    def predict(values: Any) -> list[float]:
+        constants = with_values(base, dict(zip(chosen, map(float, values), strict=True)))
+        return [_step(case, p, constants) for p in points]
+
+    start, low, high = ([limits[i] for i in where] for limits in (START, LOW, HIGH))
+    best = fit(predict, start, low, high, [p.latency_s for p in points], rounds=200)
+    return dict(zip(chosen, map(float, best), strict=True))
+
+
+def carried(case: Case, points: Sequence[Point], base: Constants) -> tuple[str, ...]:
+    """Choose the most constants that the points tell apart."""
+    for n in range(len(CONSTANTS), 1, -1):
+        if _missing(CONSTANTS[:n], case, points, base) == "":
+            return CONSTANTS[:n]
+    return CONSTANTS[:1]
+
+
+def _check_names(
+    chosen: Sequence[str], case: Case, points: Sequence[Point], base: Constants
+) -> None:
+    for name in chosen:
+        if name not in CONSTANTS:
+            fix = nearest(name, CONSTANTS) or f"Known: {', '.join(CONSTANTS)}."
+            raise RooflmError(f"no constant '{name[:40]}'", "--constants", fix)
+    if len(set(chosen)) < len(chosen):
+        raise RooflmError("a constant stands twice", "--constants")
+    missing = _missing(chosen, case, points, base)
+    if missing:
+        raise RooflmError(missing, "--constants", "Measure more, or fit fewer.")
+
+
+def _missing(chosen: Sequence[str], case: Case, points: Sequence[Point], base: Constants) -> str:
+    """Say what points lack to carry constants; "" where they carry them."""
+    if len(points) < len(chosen):
+        return f"{len(points)} points carry {len(points)} constants at most, not {len(chosen)}"
+    if "sequence" in chosen and len({p.batch for p in points}) == 1:
+        return f"all points have batch {points[0].batch:,}: sequence cannot be told from the others"
+    if _condition(chosen, case, points, base) > MOST_CONDITION:
+        what = " and ".join(chosen)
+        return f"the points are too alike to tell {what} apart: vary batch or context"
+    return ""
+
+
+def _condition(
+    chosen: Sequence[str], case: Case, points: Sequence[Point], base: Constants
+) -> float:
+    """Condition of the relative derivatives of the steps by the constants, columns scaled."""
+    import numpy as np
+
+    start = {name: START[CONSTANTS.index(name)] for name in chosen}
+    here = np.array([_step(case, p, with_values(base, start)) for p in points])
+    columns: list[Any] = []
+    for name in chosen:
+        beside = start | {name: start[name] * 1.001}
+        there = np.array([_step(case, p, with_values(base, beside)) for p in points])
+        column = there / here - 1
+        length = float(np.linalg.norm(column))
+        if length == 0:
+            return float("inf")
+        columns.append(column / length)
+    return float(np.linalg.cond(np.stack(columns, axis=1)))
+
+
+def _median(values: Sequence[float]) -> float | None:
+    import statistics
+
+    return statistics.median(values) if values else None
+
+
+def calibration_text(answer: Mapping[str, Any]) -> str:
+    """Write what was fitted as the YAML of --calibration."""
+    import yaml
+
+    band = _band(
+        [1 / (1 + r["unseen_error"]) for r in answer["rows"] if r["unseen_error"] is not None]
+    )
+    kept = {
+        "model": answer["model"],
+        "hardware": answer["hardware"],
+        **({} if answer["engine"] is None else {"engine": answer["engine"]}),
+        "weights": answer["weights"],
+        "kv": answer["kv"],
+        "constants": {k: float(f"{v:.6g}") for k, v in answer["constants"].items()},
+        "points": len(answer["rows"]),
+        "error": max(float(f"{answer['summary']['largest_error']:.3g}"), 0.001),
+        **(
+            {name: float(f"{end:.4g}") for name, end in zip(("low", "high"), band, strict=True)}
+            if band
+            else {}
+        ),
+    }
+    header = (
+        "# Made by `rooflm calibrate`, for --calibration of `rooflm sweep` and `rooflm compare`.\n"
+    )
+    return header + yaml.safe_dump({"calibration": kept}, sort_keys=False)
+
+
+def calibrated_constants(machine: Machine, path: str) -> Constants:
+    """Read the constants of a calibration for a machine; raises `RooflmError` for another's."""
+    whole = load(read_text(Path(os.path.expanduser(path))), path)
+    if not is_map(whole.value) or set(whole.value) != {"calibration"}:
+        fix = "Make one with `rooflm calibrate ... --output my.yaml`."
+        raise RooflmError("this is no calibration", whole.where(), fix)
+    block = whole.under("calibration")
+    entry = check(block, CALIBRATION, "calibration")
+    if entry["hardware"] != machine.name:
+        what = f"the calibration is of {entry['hardware']}, not of {machine.name}"
+        raise RooflmError(what, block.where(("hardware",)))
+    constants = entry["constants"]
+    if "memory" in constants and constants["memory"] > 1:
+        raise RooflmError("a share is at most 1", block.where(("constants", "memory")))
+    formats = dict.fromkeys(map(str, entry["weights"]), 1.0)
+    found, _ = find_constants(machine, entry.get("engine"))
+    plain = {"matmul": Kernel(), "decode": Kernel(), "prefill": Kernel()}
+    base = Constants("calibration", plain, formats=formats, decode_only=True)
+    if found is not None and "engine" in entry:
+        kernels = {
+            name: replace(k, memory=1.0, small_memory=None, wide_memory=1.0)
+            for name, k in found.kernels.items()
+        }
+        base = replace(base, kernels=kernels, tile_rows=found.tile_rows, experts=found.experts)
+    band = (
+        (float(entry["low"]), float(entry["high"])) if "low" in entry and "high" in entry else None
+    )
+    told = (
+        f"estimate: calibrated on {entry['points']} steps of {entry['model']}, largest error "
+        f"{100 * float(entry['error']):.1f} %",
+        "band: none, fewer than five points were predicted unseen"
+        if band is None
+        else f"band: {100 * (band[0] - 1):+.0f} to {100 * (band[1] - 1):+.0f} % held the points "
+        "that were predicted unseen",
+    )
+    values = {k.removesuffix("_us"): float(v) for k, v in constants.items()}
+    return replace(with_values(base, values), band=band, told=told)
+
+
+def _band(ratios: Sequence[float]) -> tuple[float, float] | None:
+    if len(ratios) < FEW_POINTS:
+        return None
+    return min(ratios), max(ratios)

@@ -1,0 +1,183 @@
+"""Engines: what they cost beside their kernels, and the constants of one of them on a machine.
+
+engines.yaml holds the engines, hardware.yaml the timings of kernels; benchmarks/fit.py makes both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from functools import cache
+from typing import Any
+
+from .entries import figure_value
+from .errors import RooflmError, nearest
+from .estimate import TILE_ROWS, Constants, Kernel
+from .hardware import Machine
+from .presets import HOME, find_machine, preset_names, preset_text
+from .schema import ENGINE, check
+from .yamlfile import load_block
+
+ENGINES_FILE = HOME / "calc" / "engines.yaml"
+KERNELS = ("matmul", "matmul_fp8", "decode", "prefill")
+MICRO = 1e-6
+FAMILY_ROWS = 8
+"""With fewer judged rows on a family of chips, a band is that of all rows of the engine."""
+
+
+def engine_names() -> list[str]:
+    """List the engines in the order of the file: the first that knows a chip is its default."""
+    return preset_names(ENGINES_FILE)
+
+
+@cache
+def find_engine(name: str) -> Mapping[str, Any]:
+    """Read an engine of the registry; raises `RooflmError` for an unknown one."""
+    names = engine_names()
+    if name not in names:
+        fix = nearest(name, names) or f"Known: {', '.join(names)}."
+        raise RooflmError(f"unknown engine '{name[:40]}'", "--engine", fix)
+    return check(load_block(preset_text(ENGINES_FILE), name, ENGINES_FILE.name), ENGINE, name)
+
+
+def find_constants(machine: Machine, engine: str | None = None) -> tuple[Constants | None, str]:
+    """Find the constants of an engine on a machine, and why there are none.
+
+    engine: a name of the registry; the first that knows the machine if None.
+    """
+    if engine is not None:
+        return constants_of(engine, find_engine(engine), machine)
+    for name in engine_names():
+        found, _ = constants_of(name, find_engine(name), machine)
+        if found is not None:
+            return found, ""
+    return None, f"no published step ran on {machine.name}, or on a chip of its kind"
+
+
+def constants_of(
+    name: str, engine: Mapping[str, Any], machine: Machine
+) -> tuple[Constants | None, str]:
+    """Put together the constants of an engine on a machine, and why there are none."""
+    if "chips" in engine:
+        return _own_kernels(name, engine, machine)
+    timed = machine if machine.kernels.keys() & set(KERNELS) else None
+    if timed is None and "like" in machine.kernels:
+        timed = find_machine(str(machine.kernels["like"]))
+    if timed is None:
+        return None, f"no kernels were timed on {machine.name}, or on a chip of its kind"
+    if not any(fnmatchcase(timed.name, chip) for chip in engine.get("on", ("*",))):
+        return None, f"no published step of {engine['name']} ran on a {machine.name}"
+    kernels = {
+        key.replace("_", " "): _kernel(timed.kernels[key])
+        for key in KERNELS if key in timed.kernels
+    }  # fmt: skip
+    curves: Mapping[str, Any] = timed.kernels.get("all_reduce", {})
+    band, where = _band(engine, machine)
+    like = "" if timed is machine else f", those of {timed.name} in place of {machine.name}'s"
+    told = (
+        f"estimate: {engine['name']} ({engine['launch']}), kernels as timed on the chip{like}",
+        _band_told(band, where),
+    )
+    return Constants(
+        engine=name,
+        kernels=kernels,
+        layer_s=_number(engine, "layer_us") * MICRO,
+        prefill_layer_s=_micro(engine, "prefill_layer_us"),
+        sequence_s=_number(engine, "sequence_us") * MICRO,
+        message_s=_number(engine, "message_us") * MICRO,
+        formats={k: figure_value(v) for k, v in engine["formats"].items()},
+        experts=_number(engine, "experts", 1.0),
+        tile_rows=int(_number(engine, "tile_rows", TILE_ROWS)),
+        most_batch=engine.get("most_batch"),
+        all_reduce={int(n): _curve(curve) for n, curve in curves.items()},
+        band=_pair(band),
+        prefill_band=_pair(engine.get("bands", {}).get("prefill", {})),
+        told=told,
+    ), ""
+
+
+def _own_kernels(
+    name: str, engine: Mapping[str, Any], machine: Machine
+) -> tuple[Constants | None, str]:
+    """Put together the constants of an engine whose kernels are its own."""
+    kind = chip_kind(name, machine.name) or chip_kind(name, str(machine.kernels.get("like", "")))
+    if kind:
+        chip = engine["chips"][kind]
+        share = chip["memory"]
+        attention = min(1.0, share * chip["attention"])
+        told = (
+            f"estimate: {engine['name']} ({engine['launch']}), constants of {kind}",
+            _band_told(chip, kind),
+        )
+        return Constants(
+            engine=name,
+            kernels={
+                "matmul": Kernel(memory=share, compute=_number(chip, "compute", 1.0)),
+                "decode": Kernel(memory=attention),
+                "prefill": Kernel(memory=attention, compute=_number(chip, "compute", 1.0)),
+            },
+            layer_s=_number(chip, "layer_us") * MICRO,
+            formats={k: figure_value(v) for k, v in engine["formats"].items()},
+            experts=_number(chip, "experts", 1.0),
+            tile_rows=int(_number(engine, "tile_rows", TILE_ROWS)),
+            most_batch=chip.get("most_batch"),
+            band=_pair(chip),
+            decode_only="compute" not in chip,
+            told=told,
+        ), ""
+    return None, f"no published step of {engine['name']} ran on a {machine.name}"
+
+
+def chip_kind(engine: str, chip: str) -> str:
+    """Name the kind of chips that one belongs to for an engine; "" where there is none."""
+    kinds = find_engine(engine)["chips"].items()
+    return next((k for k, c in kinds if any(fnmatchcase(chip, p) for p in c["on"])), "")
+
+
+def _number(entry: Mapping[str, Any], key: str, usual: Any = 0.0) -> Any:
+    value = figure_value(entry.get(key))
+    return usual if value is None else value
+
+
+def _micro(entry: Mapping[str, Any], key: str) -> float | None:
+    value = _number(entry, key, None)
+    return None if value is None else value * MICRO
+
+
+def _kernel(entry: Mapping[str, Any]) -> Kernel:
+    return Kernel(
+        start_s=_number(entry, "start_us") * MICRO,
+        memory=_number(entry, "memory", 1.0),
+        compute=_number(entry, "compute", 1.0),
+        small_memory=_number(entry, "small_memory", None),
+        small_bytes=_number(entry, "small_bytes"),
+        wide_memory=_number(entry, "wide_memory", 1.0),
+        short_tokens=_number(entry, "short_tokens"),
+    )
+
+
+def _curve(curve: Mapping[str, Any]) -> tuple[tuple[float, float], ...]:
+    return tuple(sorted((float(moved), us * MICRO) for moved, us in curve.items()))
+
+
+def _band(engine: Mapping[str, Any], machine: Machine) -> tuple[Mapping[str, Any], str]:
+    """Choose the band of the machine's family, or of all rows where those are few."""
+    bands = engine.get("bands", {})
+    own = bands.get(machine.family, {})
+    if own.get("rows", 0) >= FAMILY_ROWS:
+        return own, str(machine.family)
+    return bands.get("all", {}), "all chips"
+
+
+def _pair(band: Mapping[str, Any]) -> tuple[float, float] | None:
+    return (float(band["low"]), float(band["high"])) if "low" in band else None
+
+
+def _band_told(band: Mapping[str, Any], where: str) -> str:
+    if "low" not in band:
+        return "band: none, too few published steps"
+    low, high = (f"{100 * (band[end] - 1):+.0f}" for end in ("low", "high"))
+    return (
+        f"band: {low} to {high} % held four of five of {band['rows']} published steps ({where}) "
+        "that the constants had not seen; other models, formats and versions may be further off"
+    )
