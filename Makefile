@@ -21,13 +21,13 @@ types: ## check types (the link tree gives the folders their installed name)
 
 docs: ## regenerate transcripts and references from the program
 	$(PYTHON) docs/transcript.py
-	$(PYTHON) -m cogapp -P -r -I docs README.md docs/cli.md docs/nomenclature.md
+	$(PYTHON) -m cogapp -P -r -I docs README.md docs/accuracy.md docs/cli.md docs/nomenclature.md
 
 benchmarks: ## measure the speed budgets into docs/benchmarks.md
 	$(PYTHON) benchmarks/run.py > docs/benchmarks.md
 
 # What a wheel may lack is files and entry points; the rest of the suite has run on the checkout.
-WHEEL_TESTS = cli lecture models hardware zoo weight_files validate
+WHEEL_TESTS = accuracy cli lecture models hardware zoo weight_files validate
 
 wheel: ## build the wheel and run the tests of commands and files against it, away from the checkout
 	rm -rf build/lib build/wheel dist

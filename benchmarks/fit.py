@@ -105,9 +105,7 @@ def matmul(chip: str, compute: str) -> dict[str, Any] | None:
     table = read("matmul", hardware=chip, format=compute)
     if not len(table["m"]):
         return None
-    table = where(
-        table, (2 * table["n"] * table["k"] >= LARGE_MATRIX * size) & (table["l2_ratio"] > 1)
-    )
+    table = where(table, (size * table["n"] * table["k"] >= LARGE_MATRIX) & (table["l2_ratio"] > 1))
     peak, bandwidth = bound_flops(machine, compute), machine.bandwidth_bytes_per_s
 
     def form(t: Table, c: Array) -> Array:
@@ -325,7 +323,7 @@ def rounded(told: Mapping[str, Any]) -> dict[str, float]:
 
 
 def band(ratios: Sequence[tuple[str, float]]) -> dict[str, Any]:
-    """Shares of the estimate that hold four of five measurements; nothing for too few."""
+    """Shares of the estimate that hold 88 % of the measurements; nothing for too few."""
     if len(ratios) < accuracy.FEW_ROWS:
         return {}
     low, high = np.quantile([r for _, r in ratios], [accuracy.LOW, accuracy.HIGH])

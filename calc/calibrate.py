@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .case import Case
 from .engines import find_constants
+from .entries import figure_value
 from .errors import RooflmError, nearest
 from .estimate import Constants, Kernel, estimate_time
 from .hardware import Machine
@@ -18,7 +19,10 @@ from .plain import is_map
 from .schema import CALIBRATION, check
 from .timing import step_time
 from .units import parse_count, parse_time
-from .yamlfile import load, read_text
+from .yamlfile import Block, load, read_text
+
+if TYPE_CHECKING:
+    from .fitting import Array
 
 MICRO = 1e-6
 POINT = ("batch", "context", "latency")
@@ -26,7 +30,13 @@ CONSTANTS = ("memory", "layer", "sequence")
 """What may be fitted, in this order: a share of the bandwidth, the time of a layer, and that of a
 sequence."""
 START, LOW, HIGH = (0.8, 40.0, 10.0), (0.01, 0.01, 0.01), (1.0, 1e5, 1e5)
-"""First guess and limits: a share, and microseconds."""
+"""Usual values and limits: a share, and microseconds."""
+SHARES = (1.0, 0.8, 0.6, 0.4, 0.25, 0.12, 0.05, 0.02)
+"""Shares of the bandwidth from which a fit may begin."""
+DIGITS = 6
+"""Digits of a constant, in the answer as in the file."""
+MOST_MEASURED = 64
+"""Points beyond which fitting without each of them takes too long."""
 MOST_CONDITION = 100.0
 """Condition beyond which the points do not tell two constants apart."""
 FEW_POINTS = 5
@@ -81,6 +91,14 @@ def calibrate(
     if case.layout is not None or case.offloads:
         what = "a calibration is of one device with all layers on it"
         raise RooflmError(what, "--tp", "Leave the layout out.")
+    if case.lecture:
+        raise RooflmError("the lecture's accounting estimates nothing", "--accounting")
+    if case.model.denoises:
+        what = f"{case.model.name} denoises: it has no decode step to calibrate"
+        raise RooflmError(what, "--measured")
+    if not 1 <= len(points) <= MOST_MEASURED:
+        what = f"{len(points):,} points were given, of 1 to {MOST_MEASURED}"
+        raise RooflmError(what, "--measured")
     base = base_constants(case, engine)
     floors = [_floor(case, p) for p in points]
     for point, floor in zip(points, floors, strict=True):
@@ -94,15 +112,18 @@ def calibrate(
             raise RooflmError(what, "--measured", fix)
     chosen = carried(case, points, base) if names is None else tuple(names)
     _check_names(chosen, case, points, base)
+    chosen = tuple(name for name in CONSTANTS if name in chosen)
     values = _fitted(case, points, base, chosen)
+    estimates = _steps(case, points, with_values(base, values))
     rows: list[dict[str, Any]] = []
     for i, (point, floor) in enumerate(zip(points, floors, strict=True)):
-        seconds = _step(case, point, with_values(base, values))
+        seconds = float(estimates[i])
         rest = [p for j, p in enumerate(points) if j != i]
         unseen = None
         if _missing(chosen, case, rest, base) == "":
             alone = _fitted(case, rest, base, chosen)
-            unseen = _step(case, point, with_values(base, alone)) / point.latency_s - 1
+            there = _steps(case, [point], with_values(base, alone))
+            unseen = float(there[0]) / point.latency_s - 1
         rows.append(
             {
                 "batch": point.batch,
@@ -135,8 +156,21 @@ def calibrate(
             f"fitted: {', '.join(values)}; {_kept(base)}",
             "it holds for these formats on this chip, and for models of other sizes as far as a "
             "layer costs the same; --calibration FILE uses it",
+            *_limits_told(values),
         ],
     }
+
+
+def _limits_told(values: Mapping[str, float]) -> list[str]:
+    """Say which constants the fit wanted beyond their limits."""
+    told: list[str] = []
+    for name, value in values.items():
+        i = CONSTANTS.index(name)
+        if value >= HIGH[i] * (1 - 1e-3):
+            told.append(f"{name} is at its upper limit: the steps are faster than kept costs allow")
+        elif value <= LOW[i] * (1 + 1e-3):
+            told.append(f"{name} is at its lower limit: these points do not show it")
+    return told
 
 
 def _kept(base: Constants) -> str:
@@ -207,11 +241,26 @@ def _floor(case: Case, point: Point) -> float:
     return step_time(case.least_ledger(segments, case.ledger(segments)), case.rates, "overlap")
 
 
-def _step(case: Case, point: Point, constants: Constants) -> float:
-    segments = decode(point.batch, point.context)
-    return estimate_time(
-        case.ledger(segments), segments, case.rates, constants, case.precision, case.model.layers
-    )
+def _steps(case: Case, points: Sequence[Point], constants: Constants) -> Array:
+    """Estimate the decode steps of points [s]."""
+    return _predictor(case, points)(constants)
+
+
+def _predictor(case: Case, points: Sequence[Point]) -> Callable[[Constants], Array]:
+    """Make what estimates the steps of points with constants: one ledger holds them all."""
+    import numpy as np
+
+    batches = np.array([p.batch for p in points], dtype=float)
+    contexts = np.array([p.context for p in points], dtype=float)
+    segments = decode(batches, contexts)
+    pass_, machine = case.ledger(segments), case.rates
+
+    def predict(constants: Constants) -> Array:
+        layers = case.model.layers
+        seconds = estimate_time(pass_, segments, machine, constants, case.precision, layers)
+        return np.broadcast_to(np.asarray(seconds, dtype=float), batches.shape)
+
+    return predict
 
 
 def _fitted(
@@ -219,15 +268,54 @@ def _fitted(
 ) -> dict[str, float]:
     from .fitting import fit
 
+    estimate = _predictor(case, points)
+    measured = [p.latency_s for p in points]
+
+    def predict(values: Any) -> Array:
+        named = dict(zip(chosen, map(float, values), strict=True))
+        return estimate(with_values(base, named))
+
     where = [CONSTANTS.index(name) for name in chosen]
+    low, high = [LOW[i] for i in where], [HIGH[i] for i in where]
+    start = _first_guess(predict, chosen, low, high, measured)
+    best = fit(predict, start, low, high, measured, rounds=200)
+    return {
+        name: float(f"{value:.{DIGITS}g}")
+        for name, value in zip(chosen, map(float, best), strict=True)
+    }
 
-    def predict(values: Any) -> list[float]:
-        constants = with_values(base, dict(zip(chosen, map(float, values), strict=True)))
-        return [_step(case, p, constants) for p in points]
 
-    start, low, high = ([limits[i] for i in where] for limits in (START, LOW, HIGH))
-    best = fit(predict, start, low, high, [p.latency_s for p in points], rounds=200)
-    return dict(zip(chosen, map(float, best), strict=True))
+def _first_guess(
+    predict: Callable[[Any], Array],
+    chosen: Sequence[str],
+    low: Sequence[float],
+    high: Sequence[float],
+    measured: Sequence[float],
+) -> list[float]:
+    """Find where a fit begins: times are linear in all constants but the share of the bandwidth.
+
+    A fit that begins far away, where all steps are many times too fast, would not move.
+    """
+    import numpy as np
+
+    target = np.asarray(measured, dtype=float)
+    costs = [i for i, name in enumerate(chosen) if name != "memory"]
+    best, least = list(low), float("inf")
+    for share in SHARES if "memory" in chosen else SHARES[:1]:
+        tried = [share if name == "memory" else low[i] for i, name in enumerate(chosen)]
+        if costs:
+            bare = predict(tried)
+            slopes: list[Array] = []
+            for i in costs:
+                beside = [value + (1.0 if j == i else 0.0) for j, value in enumerate(tried)]
+                slopes.append((predict(beside) - bare) / target)
+            found = np.linalg.lstsq(np.stack(slopes, axis=1), 1 - bare / target, rcond=None)[0]
+            for i, more in zip(costs, found, strict=True):
+                tried[i] = min(max(tried[i] + float(more), low[i]), high[i])
+        missed = float(np.abs(predict(tried) / target - 1).mean())
+        if missed < least:
+            best, least = tried, missed
+    return best
 
 
 def carried(case: Case, points: Sequence[Point], base: Constants) -> tuple[str, ...]:
@@ -241,6 +329,8 @@ def carried(case: Case, points: Sequence[Point], base: Constants) -> tuple[str, 
 def _check_names(
     chosen: Sequence[str], case: Case, points: Sequence[Point], base: Constants
 ) -> None:
+    if not chosen:
+        raise RooflmError("no constant is named", "--constants", f"Known: {', '.join(CONSTANTS)}.")
     for name in chosen:
         if name not in CONSTANTS:
             fix = nearest(name, CONSTANTS) or f"Known: {', '.join(CONSTANTS)}."
@@ -255,9 +345,15 @@ def _check_names(
 def _missing(chosen: Sequence[str], case: Case, points: Sequence[Point], base: Constants) -> str:
     """Say what points lack to carry constants; "" where they carry them."""
     if len(points) < len(chosen):
-        return f"{len(points)} points carry {len(points)} constants at most, not {len(chosen)}"
-    if "sequence" in chosen and len({p.batch for p in points}) == 1:
-        return f"all points have batch {points[0].batch:,}: sequence cannot be told from the others"
+        few = "1 point carries 1 constant" if len(points) == 1 else f"{len(points)} points carry"
+        few += "" if len(points) == 1 else f" {len(points)} constants"
+        return f"{few} at most, not {len(chosen)}"
+    batches = {p.batch for p in points}
+    if "sequence" in chosen and len(batches) == 1:
+        others = [name for name in chosen if name != "sequence"]
+        told = others[-1] if others else "what every step costs"
+        have = f"all points have batch {points[0].batch:,}"
+        return f"{have}: sequence cannot be told from {told}; measure another batch"
     if _condition(chosen, case, points, base) > MOST_CONDITION:
         what = " and ".join(chosen)
         return f"the points are too alike to tell {what} apart: vary batch or context"
@@ -271,12 +367,12 @@ def _condition(
     import numpy as np
 
     start = {name: START[CONSTANTS.index(name)] for name in chosen}
-    here = np.array([_step(case, p, with_values(base, start)) for p in points])
+    predict = _predictor(case, points)
+    here = predict(with_values(base, start))
     columns: list[Any] = []
     for name in chosen:
         beside = start | {name: start[name] * 1.001}
-        there = np.array([_step(case, p, with_values(base, beside)) for p in points])
-        column = there / here - 1
+        column = predict(with_values(base, beside)) / here - 1
         length = float(np.linalg.norm(column))
         if length == 0:
             return float("inf")
@@ -318,20 +414,39 @@ def calibration_text(answer: Mapping[str, Any]) -> str:
     return header + yaml.safe_dump({"calibration": kept}, sort_keys=False)
 
 
-def calibrated_constants(machine: Machine, path: str) -> Constants:
-    """Read the constants of a calibration for a machine; raises `RooflmError` for another's."""
+def read_calibration(path: str) -> Block:
+    """Read a calibration and check it; every mistake is told with its line."""
     whole = load(read_text(Path(os.path.expanduser(path))), path)
     if not is_map(whole.value) or set(whole.value) != {"calibration"}:
         fix = "Make one with `rooflm calibrate ... --output my.yaml`."
         raise RooflmError("this is no calibration", whole.where(), fix)
     block = whole.under("calibration")
-    entry = check(block, CALIBRATION, "calibration")
+    constants = check(block, CALIBRATION, "calibration")["constants"]
+    if not constants:
+        raise RooflmError("the calibration holds no constant", block.where(("constants",)))
+    if "memory" in constants and figure_value(constants["memory"]) > 1:
+        raise RooflmError("a share is at most 1", block.where(("constants", "memory")))
+    return block
+
+
+def calibrated_constants(
+    machine: Machine, path: str, precision: Precision | None = None
+) -> Constants:
+    """Read the constants of a calibration for a machine; raises `RooflmError` for another's.
+
+    precision: of the case; formats of weights that differ from those of the calibration at all are
+    refused, where `estimate_time` alone would let pass those that it has in part.
+    """
+    block = read_calibration(path)
+    entry = block.value
     if entry["hardware"] != machine.name:
         what = f"the calibration is of {entry['hardware']}, not of {machine.name}"
         raise RooflmError(what, block.where(("hardware",)))
+    if precision is not None and _formats(precision) != set(entry["weights"]):
+        own, its = ", ".join(sorted(_formats(precision))), ", ".join(sorted(entry["weights"]))
+        what = f"the calibration is of {its} weights, not of {own}"
+        raise RooflmError(what, block.where(("weights",)))
     constants = entry["constants"]
-    if "memory" in constants and constants["memory"] > 1:
-        raise RooflmError("a share is at most 1", block.where(("constants", "memory")))
     formats = dict.fromkeys(map(str, entry["weights"]), 1.0)
     found, _ = find_constants(machine, entry.get("engine"))
     plain = {"matmul": Kernel(), "decode": Kernel(), "prefill": Kernel()}
@@ -342,22 +457,25 @@ def calibrated_constants(machine: Machine, path: str) -> Constants:
             for name, k in found.kernels.items()
         }
         base = replace(base, kernels=kernels, tile_rows=found.tile_rows, experts=found.experts)
-    band = (
-        (float(entry["low"]), float(entry["high"])) if "low" in entry and "high" in entry else None
-    )
+    ends = [figure_value(entry.get(end)) for end in ("low", "high")]
+    band = None if None in ends else (float(ends[0]), float(ends[1]))
     told = (
         f"estimate: calibrated on {entry['points']} steps of {entry['model']}, largest error "
-        f"{100 * float(entry['error']):.1f} %",
+        f"{100 * figure_value(entry['error']):.1f} %",
         "band: none, fewer than five points were predicted unseen"
         if band is None
-        else f"band: {100 * (band[0] - 1):+.0f} to {100 * (band[1] - 1):+.0f} % held the points "
-        "that were predicted unseen",
+        else f"band: {100 * (band[0] - 1):+.0f} to {100 * (band[1] - 1):+.0f} % held four of five "
+        "points that were predicted unseen",
     )
-    values = {k.removesuffix("_us"): float(v) for k, v in constants.items()}
+    values = {k.removesuffix("_us"): float(figure_value(v)) for k, v in constants.items()}
     return replace(with_values(base, values), band=band, told=told)
 
 
 def _band(ratios: Sequence[float]) -> tuple[float, float] | None:
+    """Find the shares of an estimate between which four of five measurements lie."""
     if len(ratios) < FEW_POINTS:
         return None
-    return min(ratios), max(ratios)
+    import numpy as np
+
+    low, high = np.quantile(np.asarray(ratios, dtype=float), (0.1, 0.9))
+    return float(low), float(high)

@@ -189,7 +189,7 @@ class Estimating:
     basis: str | None = None
 
 
-def _estimating(model: Any, machine: Any, typed: Counting) -> dict[str, Any]:
+def _estimating(model: Any, machine: Any, precision: Any, typed: Counting) -> dict[str, Any]:
     """Find the constants of an estimate; nothing where a command gives none."""
     how = typed.estimating
     if how is None:
@@ -209,7 +209,8 @@ def _estimating(model: Any, machine: Any, typed: Counting) -> dict[str, Any]:
             raise RooflmError("a calibration is its own engine", "--engine", "Leave it out.")
         from .calibrate import calibrated_constants
 
-        return {"constants": calibrated_constants(machine, how.calibration), "basis": basis}
+        found = calibrated_constants(machine, how.calibration, precision)
+        return {"constants": found, "basis": basis}
     if model.denoises:
         return {"no_estimate": "no published step denoises"}
     from .engines import find_constants
@@ -229,17 +230,18 @@ def _case(model: Any, machine: Any, typed: Counting) -> "Case":
     time_model: Any = _given(typed.time_model, usual)
     _choice(time_model, TIME_MODELS, "--time-model")
     capacity, share = typed.capacity, typed.gpu_share
+    precision = _precision(typed, machine, model)
     return Case(
         model=model,
         machine=machine,
-        precision=_precision(typed, machine, model),
+        precision=precision,
         accounting=accounting,
         time_model=time_model,
         reserve_bytes=parse_size(typed.reserve, "--reserve"),
         capacity_bytes=None if capacity is None else parse_size(capacity, "--capacity", least=1),
         gpu_share=None if share is None else parse_share(share, "--gpu-share"),
         step_tokens=_step_tokens(model, typed.tokens_per_step),
-        **_estimating(model, machine, typed),
+        **_estimating(model, machine, precision, typed),
     )
 
 

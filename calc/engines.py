@@ -178,6 +178,6 @@ def _band_told(band: Mapping[str, Any], where: str) -> str:
         return "band: none, too few published steps"
     low, high = (f"{100 * (band[end] - 1):+.0f}" for end in ("low", "high"))
     return (
-        f"band: {low} to {high} % held four of five of {band['rows']} published steps ({where}) "
-        "that the constants had not seen; other models, formats and versions may be further off"
+        f"band: {low} to {high} % held 88 % of {band['rows']} published steps ({where}) that the "
+        "constants had not seen, and three of four of those of other models than its own"
     )

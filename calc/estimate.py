@@ -53,6 +53,9 @@ CLASSES = {
 """Class of kernel that runs the operators of a part. Parts that are not here were never measured
 in a step, and a model that has them has no estimate."""
 
+HELD = {"attention projections": "attention", "shared experts": "shared_experts"}
+"""Part of a model that holds the matrices of a part of a pass, where they are called otherwise."""
+
 
 @dataclass(frozen=True)
 class Kernel:
@@ -100,7 +103,7 @@ class Constants:
     )
     """Measured bytes and seconds of an all-reduce by the number of ranks [B, s]."""
     band: tuple[float, float] | None = None
-    """Shares of the estimate between which four of five measurements lie; None if too few [1]."""
+    """Shares of the estimate between which most measurements lie; None where those are few [1]."""
     prefill_band: tuple[float, float] | None = None
     """The same of prefills."""
     most_batch: int | None = None
@@ -237,7 +240,8 @@ def operator_time(
     if kind == "attention":
         return attention_time(op, segments, rates, constants)
     kernel = constants.kernels.get(f"matmul {op.compute}") or constants.kernels["matmul"]
-    share = kernel.memory * format_share(precision.format_of(op.part).name, constants)
+    weights = precision.format_of(HELD.get(op.part, op.part))
+    share = kernel.memory * format_share(weights.name, constants)
     if kind == "experts":
         return kernel_time(
             op.operator_bytes, op.flops, _batched(share, constants.experts, rows) * bandwidth,

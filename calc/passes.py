@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .formats import CACHES, FORMATS, CacheFormat, Format
-from .readings import Q, is_symbol, real, total, widest
+from .readings import Q, is_array, is_symbol, real, total
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,10 @@ DECODE_TOKENS = 16
 
 def is_long(segment: Segment) -> bool:
     """Tell whether a segment is of a prefill, whose kernels take a tile of queries at a time."""
-    return not is_symbol(segment.new) and bool(widest((segment.new,)) > DECODE_TOKENS)
+    new = segment.new
+    if is_symbol(new):
+        return False
+    return bool((new.max() if is_array(new) else new) > DECODE_TOKENS)
 
 
 def decode(B: Q, S: Q) -> list[Segment]:

@@ -145,13 +145,15 @@ def interpolated(x: Q, knots: Sequence[tuple[float, float]]) -> Q:
     if is_array(x):
         import numpy as np
 
-        logs, heights = np.log(np.array(knots, dtype=float)).T
+        curve: Any = np.log(np.array(knots, dtype=float))
+        logs, heights = curve.T
         at: Any = np.log(x)
         slope = (heights[-1] - heights[-2]) / (logs[-1] - logs[-2])
         beyond = np.maximum(at - logs[-1], 0) * slope
         return np.exp(np.interp(at, logs, heights) + beyond)
-    i = next((i for i, (end, _) in enumerate(knots) if x < end), len(knots) - 1)
+    number = float(x)
+    i = next((i for i, (end, _) in enumerate(knots) if number < end), len(knots) - 1)
     if i == 0:
         return knots[0][1]
     (x0, y0), (x1, y1) = knots[i - 1], knots[i]
-    return y0 * (y1 / y0) ** (math.log(x / x0) / math.log(x1 / x0))
+    return y0 * (y1 / y0) ** (math.log(number / x0) / math.log(x1 / x0))

@@ -210,8 +210,8 @@ HARDWARE: dict[str, Field] = {
 }
 
 BAND: dict[str, Field] = {
-    "low": Field("figure", "share of the estimate below which one of ten measurements lies"),
-    "high": Field("figure", "share of the estimate above which one of ten lies"),
+    "low": Field("figure", "share of the estimate below which 6 % of measurements lie"),
+    "high": Field("figure", "share of the estimate above which 6 % lie"),
     "rows": Field("count", "judged rows"),
     "median": Field("figure", "median error of rows that the constants had not seen"),
     "p90": Field("figure", "error that nine of ten of them stay below"),

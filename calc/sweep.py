@@ -144,8 +144,21 @@ def frame(
         "capacity_nominal_bytes": case.machine.label_bytes,
         "capacity_driver_bytes": case.machine.driver_bytes,
         "rows": [row | of_each_device(row) for row in rows],
-        "assumptions": assumptions(case, phase, contexts),
+        "assumptions": assumptions(case, phase, contexts, batch=min(r["batch"] for r in rows))
+        + gaps(case, phase, rows),
     }
+
+
+def gaps(case: Case, phase: str, rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Say why some rows have no estimate where others have one."""
+    without = [row for row in rows if row.get("estimate_s") is None]
+    if case.constants is None or len(without) in (0, len(rows)):
+        return []
+    first = without[0]
+    reason = _gap(case, phase, first["batch"], first["context_tokens"])
+    if not reason:
+        reason = "prefills of others are more than half of a token"
+    return [f"no estimate at batch {first['batch']:,}: {reason}"]
 
 
 def _grid_rows(case: Case, batches: Sequence[int], contexts: Sequence[int]) -> list[dict[str, Any]]:
@@ -229,22 +242,32 @@ def _computing(case: Case) -> list[str]:
     return said
 
 
-def estimate_told(case: Case, phase: str, contexts: Sequence[int]) -> list[str]:
+def estimate_told(case: Case, phase: str, contexts: Sequence[int], batch: Q = None) -> list[str]:
     """Say where estimates come from, or why there are none; nothing of commands without any."""
     if case.constants is None:
         return [f"no estimate: {case.no_estimate}"] if case.no_estimate else []
-    member, S = case.members[0], max(contexts, default=1)
-    passes = [] if phase == "prefill" else [decode(member.least_batch, S)]
-    passes += [prefill(member.least_batch, S)] if phase != "decode" else []
-    try:
-        for segments in passes:
-            engine_time(member, segments, member.ledger(segments))
-    except RooflmError as e:
-        return [f"no estimate: {e.what}"]
+    least = case.members[0].least_batch if batch is None else batch
+    reason = _gap(case, phase, least, max(contexts, default=1))
+    if reason:
+        return [f"no estimate: {reason}"]
     basis = "time is the estimate" if case.basis == "estimate" else "time is the bound"
     band = case.constants.prefill_band if phase == "prefill" else case.constants.band
     told = case.constants.told if band is not None else case.constants.told[:1]
     return [f"{basis} (--basis); {told[0]}", *told[1:]]
+
+
+def _gap(case: Case, phase: str, B: Q, S: Q) -> str:
+    """Say why B sequences of S tokens have no estimate; "" where they have one."""
+    member = case.members[0]
+    passes = [] if phase == "prefill" else [decode(B, S)]
+    passes += [prefill(B, S)] if phase in ("prefill", "request") else []
+    passes += [prefill(member.least_batch, S)] if phase == "served" else []
+    try:
+        for segments in passes:
+            engine_time(member, segments, member.ledger(segments))
+    except RooflmError as e:
+        return e.what
+    return ""
 
 
 def _routing_name(routing: Routing) -> str:
@@ -256,11 +279,16 @@ def _routing_name(routing: Routing) -> str:
 
 
 def assumptions(
-    case: Case, phase: str = "decode", contexts: Sequence[int] = (), timed: bool = True
+    case: Case,
+    phase: str = "decode",
+    contexts: Sequence[int] = (),
+    timed: bool = True,
+    batch: Q = None,
 ) -> list[str]:
     """Say in sentences what an answer takes for granted and leaves out.
 
-    timed: the answer has times in it, so that rates and the time model matter.
+    timed: the answer has times in it, so that rates and the time model matter; batch: the smallest
+    that was asked for, the least possible if None.
     """
     machine, formats = case.machine, case.precision
     bandwidth = f"{show_number(machine.bandwidth_bytes_per_s / 1e12)} TB/s"
@@ -288,7 +316,7 @@ def assumptions(
             speed = f"{bandwidth} and {show_number(peak / 1e12)} TFLOP/s {compute} ({kind})"
         said.append(f"time model {case.time_model} at {speed}: {TIME_MODEL_SAYS[case.time_model]}")
         said += _computing(case)
-        said += estimate_told(case, phase, contexts)
+        said += estimate_told(case, phase, contexts, batch)
     if case.layout is not None:
         from .deployment import told as spread_told
 

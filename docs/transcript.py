@@ -44,6 +44,45 @@ def reference() -> str:
     return "\n\n".join(parts)
 
 
+def left_out() -> str:
+    """List the errors of rows whose whole source was left out."""
+    import yaml
+
+    from rooflm.validate.accuracy import UNSEEN_FILE
+
+    found = yaml.safe_load(UNSEEN_FILE.read_text("utf-8"))["left_out"]
+    lines = ["| set | rows | median | nine of ten within |", "| :-- | --: | --: | --: |"]
+    lines += [
+        f"| {name} | {v['rows']} | {100 * v['median']:.1f} % | {100 * v['p90']:.0f} % |"
+        for name, v in found.items()
+    ]
+    return "\n".join(lines)
+
+
+def kernels() -> str:
+    """List what kernels reach on the chips with timings, and how far off that is."""
+    from rooflm.calc.presets import HARDWARE_FILE, find_machine, preset_names
+
+    names = ("matmul", "matmul_fp8", "decode", "prefill")
+    lines = [
+        "| chip | kernels | start [us] | of bandwidth | of peak | timings | error |",
+        "| :-- | :-- | --: | --: | --: | --: | --: |",
+    ]
+    for chip in preset_names(HARDWARE_FILE):
+        timed = find_machine(chip).kernels
+        for name in names:
+            kernel = timed.get(name, {})
+            if "error" in kernel:
+                cells = [
+                    f"{kernel[key]:.3g}" if key in kernel else "-"
+                    for key in ("start_us", "memory", "compute", "rows")
+                ]
+                error = f"{100 * kernel['error']:.1f} %"
+                what = name.replace("_", " ")
+                lines.append(f"| {chip} | {what} | {' | '.join(cells)} | {error} |")
+    return "\n".join(lines)
+
+
 def write_schemas() -> None:
     """Write the JSON Schemas that editors use for both preset files."""
     import json

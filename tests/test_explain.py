@@ -59,8 +59,14 @@ def lecture_or(model: str, more: tuple[str, ...], estimates: bool = False) -> Ca
     )
 
 
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("more", [(), ("--accounting", "lecture"), ("--time-model", "overlap")])
+@pytest.mark.parametrize(
+    ("model", "more"),
+    [
+        *((model, ()) for model in MODELS),
+        *((model, ("--accounting", "lecture")) for model in MODELS),
+        *((model, ("--time-model", "overlap")) for model in ("llama-2-13b", "mixtral-8x7b")),
+    ],
+)
 def test_every_column_of_show_fit_and_sweep_is_explained(
     rooflm: Terminal, model: str, more: tuple[str, ...]
 ) -> None:
