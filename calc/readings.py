@@ -145,12 +145,12 @@ def interpolated(x: Q, knots: Sequence[tuple[float, float]]) -> Q:
     if is_array(x):
         import numpy as np
 
-        curve: Any = np.log(np.array(knots, dtype=float))
-        logs, heights = curve.T
-        at: Any = np.log(x)
+        array: Any = np
+        logs, heights = array.log(array.array(knots, dtype=float)).T
+        at = array.log(x)
         slope = (heights[-1] - heights[-2]) / (logs[-1] - logs[-2])
-        beyond = np.maximum(at - logs[-1], 0) * slope
-        return np.exp(np.interp(at, logs, heights) + beyond)
+        beyond = array.maximum(at - logs[-1], 0) * slope
+        return array.exp(array.interp(at, logs, heights) + beyond)
     number = float(x)
     i = next((i for i, (end, _) in enumerate(knots) if number < end), len(knots) - 1)
     if i == 0:

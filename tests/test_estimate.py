@@ -10,15 +10,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rooflm.calc.case import Case, engine_time, figures
+from rooflm.calc.case import Case, engine_time
 from rooflm.calc.engines import engine_names, find_constants, find_engine
 from rooflm.calc.errors import RooflmError
-from rooflm.calc.estimate import CLASSES, Constants, Kernel, kernel_time, message_time, padded_rows
+from rooflm.calc.estimate import (
+    CLASSES,
+    Constants,
+    Kernel,
+    estimate_time,
+    kernel_time,
+    message_time,
+    padded_rows,
+)
 from rooflm.calc.hardware import bound_flops
 from rooflm.calc.passes import decode, prefill
 from rooflm.calc.precision import precision_of
 from rooflm.calc.presets import HARDWARE_FILE, MODELS_FILE, find_machine, find_model, preset_names
 from rooflm.calc.readings import interpolated
+from rooflm.calc.timing import step_time
 
 from .helpers import Terminal, only
 
@@ -27,40 +36,39 @@ MACHINES = [find_machine(name) for name in preset_names(HARDWARE_FILE)]
 FORMATS = ("bf16", "fp8", "int8", "q4_k_m", "nvfp4")
 
 
-def column(key: str, seconds: Any) -> Any:
-    """Broadcast a figure to the batches that it was asked for."""
-    assert seconds is not None, key
-    return np.broadcast_to(np.asarray(seconds, dtype=float), (3, 2))
+CONSTANTS = [(m, c) for m in MACHINES if (c := find_constants(m)[0]) is not None]
 
 
 @pytest.mark.parametrize("name", preset_names(MODELS_FILE))
 def test_no_estimate_is_below_the_floor(name: str) -> None:
     """Every preset on every machine, in five formats, at three contexts and two batches."""
-    model = find_model(name)
-    S = np.array([[2.0], [1024.0], [65536.0]])
-    for machine in MACHINES:
-        constants, why = find_constants(machine)
-        assert (constants is None) == bool(why)
-        if constants is None:
-            continue
-        for weights in FORMATS:
-            precision = precision_of(weights, model=model, natural="fp16")
-            case = Case(model, machine, precision, constants=constants, basis="estimate")
-            B = np.array([[1.0, 1.0 if constants.most_batch == 1 else 32.0]])
-            segments = case.step(B, S)
-            try:
-                pass_ = case.ledger(segments)
-                row = figures(case, segments, pass_, tokens=B)
-            except RooflmError:
-                continue
-            if row["estimate_s"] is None:
-                with pytest.raises(RooflmError):
-                    engine_time(case, segments, pass_)
-                continue
-            floor = column("floor_s", row["floor_s"])
-            assert (column("estimate_s", row["estimate_s"]) >= floor).all()
-            if row["estimate_low_s"] is not None:
-                assert (column("low", row["estimate_low_s"]) >= floor).all()
+    model, S = find_model(name), np.array([[2.0], [1024.0], [65536.0]])
+    for weights in FORMATS:
+        precision = precision_of(weights, model=model, natural="fp16")
+        for batches in ([[1.0]], [[1.0, 32.0]]):
+            case = Case(model, MACHINES[0], precision)
+            step = case.step(np.array(batches), S)
+            pass_ = case.ledger(step)
+            least = case.least_ledger(step, pass_)
+            for machine, constants in CONSTANTS:
+                if (constants.most_batch == 1) == (len(batches[0]) > 1):
+                    continue
+                try:
+                    speed = replace(case, machine=machine).rates
+                    terms = pass_, step, speed, constants, precision, model.layers
+                    seconds = estimate_time(*terms)
+                except RooflmError:
+                    continue
+                assert (seconds >= step_time(least, speed, "overlap")).all(), machine.name
+
+
+def test_a_band_ends_at_the_floor(rooflm: Terminal) -> None:
+    """Where the floor is near, the band is cut off there; nowhere else."""
+    on = ("llama-3-8b", "--on", "h100-sxm", "--batch", "1,256", "--context", "8192")
+    near, far = (r for r in reversed(rooflm.json("sweep", *on)["rows"]))
+
+    assert near["estimate_low_s"] == near["floor_s"] < near["estimate_s"]
+    assert far["floor_s"] < far["estimate_low_s"] < far["estimate_s"]
 
 
 def test_arrays_and_numbers_agree() -> None:
