@@ -19,6 +19,7 @@ from ..calc.errors import RooflmError
 from ..calc.estimate import Constants
 from ..calc.fitting import Array, fit
 from ..calc.model import has_experts
+from ..calc.requests import MOST_INTERFERENCE
 from .predict import Prediction
 from .published import Row
 
@@ -234,10 +235,11 @@ def gap(prediction: Prediction, name: str, entry: Mapping[str, Any]) -> str:
     if constants is None:
         return why
     try:
+        share = prediction.interference(constants)
         prediction.estimate_s(constants)
     except RooflmError as e:
         return e.what
-    return ""
+    return "prefills of others are more than half of a token" if share > MOST_INTERFERENCE else ""
 
 
 def summary(errors: Iterable[float]) -> dict[str, Any]:

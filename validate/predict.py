@@ -75,6 +75,13 @@ class Prediction:
             for p in self.passes
         )
 
+    def interference(self, constants: Constants) -> float:
+        """Share of a served token that prefills of other requests take; 0 of other rows [1]."""
+        if self.row.kind != "served":
+            return 0.0
+        step = replace(self, passes=self.passes[:1]).estimate_s(constants)
+        return 1 - step / self.estimate_s(constants)
+
 
 def routing_of(row: Row) -> Routing:
     """Tell how the prompts of a benchmark choose experts.
