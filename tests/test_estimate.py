@@ -186,8 +186,12 @@ def test_every_engine_of_the_registry_is_whole() -> None:
 
 
 def test_the_default_engine_is_the_first_that_ran_on_such_a_chip() -> None:
-    """TensorRT-LLM on data-center chips, llama.cpp on Apple's; MLA of AMD's none."""
-    for chip, engine in (("h100-sxm", "tensorrt-llm"), ("apple-m2-ultra", "llama.cpp")):
+    """TensorRT-LLM on data-center chips, llama.cpp on Apple's, none on AMD's."""
+    for chip, engine in (
+        ("h100-sxm", "tensorrt-llm"),
+        ("a100-pcie-80gb", "tensorrt-llm-0.9"),
+        ("apple-m2-ultra", "llama.cpp"),
+    ):
         constants, _ = find_constants(find_machine(chip))
         assert constants is not None
         assert constants.engine == engine
