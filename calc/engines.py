@@ -60,9 +60,7 @@ def constants_of(
     """Put together the constants of an engine on a machine, and why there are none."""
     if "chips" in engine:
         return _own_kernels(name, engine, machine)
-    timed = machine if machine.kernels.keys() & set(KERNELS) else None
-    if timed is None and "like" in machine.kernels:
-        timed = find_machine(str(machine.kernels["like"]))
+    timed = timed_chip(machine)
     if timed is None:
         return None, f"no kernels were timed on {machine.name}, or on a chip of its kind"
     if not any(fnmatchcase(timed.name, chip) for chip in engine.get("on", ("*",))):
@@ -94,6 +92,25 @@ def constants_of(
         prefill_band=_pair(engine.get("bands", {}).get("prefill", {})),
         told=told,
     ), ""
+
+
+NEEDED = ("matmul", "decode", "prefill")
+"""Classes of kernels without which nothing is estimated."""
+
+
+def timed_chip(machine: Machine) -> Machine | None:
+    """Find the chip whose timings hold for a machine: itself, or the one that it is like."""
+    if all(name in machine.kernels for name in NEEDED):
+        return machine
+    like = machine.kernels.get("like")
+    if like is None:
+        return None
+    try:
+        chip = find_machine(str(like))
+    except RooflmError as e:
+        raise RooflmError(f"{machine.name} is like an {e.what}", "kernels.like", e.fix) from None
+    # A chip that is itself like another one has the timings of that.
+    return chip if like == machine.name else timed_chip(chip)
 
 
 def _own_kernels(
@@ -145,6 +162,9 @@ def _micro(entry: Mapping[str, Any], key: str) -> float | None:
 
 
 def _kernel(entry: Mapping[str, Any]) -> Kernel:
+    for share in ("memory", "compute", "small_memory", "wide_memory"):
+        if _number(entry, share, 1.0) > 1:
+            raise RooflmError(f"a share of the rate is at most 1, not {entry[share]}", share)
     return Kernel(
         start_s=_number(entry, "start_us") * MICRO,
         memory=_number(entry, "memory", 1.0),

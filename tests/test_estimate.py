@@ -127,6 +127,42 @@ def test_a_chip_of_the_same_family_says_whose_timings_it_takes(rooflm: Terminal)
     assert only(answer["rows"])["estimate_s"] > only(answer["rows"])["bound_s"]
 
 
+OWN = """mine:
+  name: mine
+  kind: gpu
+  bandwidth_bytes_per_s: 3.0e12
+  label_gb: 80
+  flops: {bf16: 900e12}
+  kernels: KERNELS
+"""
+
+
+@pytest.mark.parametrize(
+    ("kernels", "name", "said"),
+    [
+        ("{like: a100-pcie-80gb}", "mine", "those of a100-sxm-80gb"),
+        ("{like: mine}", "mine", "mine"),
+        ("{like: nosuch}", "mine", "nosuch"),
+        ("{matmul: {memory: 0.5}}", "h100-sxm", "no kernels were timed"),
+        (
+            "{matmul: {memory: 5}, decode: {memory: 1}, prefill: {compute: 1}}",
+            "h100-sxm", "at most 1",
+        ),
+    ],
+)  # fmt: skip
+def test_a_chip_of_ones_own(
+    rooflm: Terminal, tmp_path: Path, kernels: str, name: str, said: str
+) -> None:
+    """Its timings may be those of a preset; what cannot be is refused, or is no estimate."""
+    path = tmp_path / "own.yaml"
+    path.write_text(OWN.replace("KERNELS", kernels).replace("mine:", f"{name}:", 1))
+    ran = rooflm("sweep", "llama-3-8b", "--on", f"{path}", "--engine", "vllm-0.6")
+
+    assert ran.code in (0, 2)
+    assert said in ran.out + ran.err
+    assert "defect" not in ran.err
+
+
 def test_the_time_is_what_the_basis_says(rooflm: Terminal) -> None:
     """Estimate by default, the bound on request or with a time model; throughput goes with it."""
     on = ("llama-3-8b", "--on", "h100-sxm", "--batch", "8")
