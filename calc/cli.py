@@ -767,6 +767,8 @@ def _of_a_step(
     if not plain and ("estimate" in quantity or how != Estimating()):
         what = "estimates are explained of decode steps on one device"
         raise RooflmError(what, "QUANTITY", "Leave out --phase, --tp and the like.")
+    if not wanted and how != Estimating():
+        raise RooflmError(f"{quantity} is no estimate", "--engine", "Leave the option out.")
     return how if wanted and plain else None
 
 

@@ -27,7 +27,7 @@ from .experts import Experts, NoFeedForward
 from .layout import Layout, Rank, fullest, parts, shard
 from .model import Group, Model, group_names
 from .passes import Operator, Precision, Segment
-from .readings import Q, total
+from .readings import Q, is_zero, total
 
 AllReduce = Literal["ring", "one-shot", "two-shot", "in-switch"]
 Kind = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "point-to-point"]
@@ -195,7 +195,7 @@ def _communication(
             label = f"{what} {name}" if name else what
             yield Communication(label, group.count, kind, width * rows * b, ranks, link)
     head_rows = sum(s.sequences * s.head_rows for s in local)
-    if layout.tp > 1 and head_rows:
+    if layout.tp > 1 and not is_zero(head_rows):
         logits = b * head_rows * model.V * layout.tp
         yield Communication("logits", 1, "all-gather", logits, layout.tp, link)
     if layout.pp > 1:

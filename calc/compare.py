@@ -11,7 +11,7 @@ from .errors import RooflmError
 from .model import total_parameters
 from .precision import told as told_formats
 from .readings import total
-from .requests import Work, prefill_passes, prefill_row, request_row, told
+from .requests import Work, prefill_passes, prefill_row, request_row, served_row, told
 from .sweep import assumptions, check_size, of_each_device, step_row
 
 
@@ -82,8 +82,8 @@ def _figures(case: Case, place: Place) -> dict[str, Any]:
     if place.work is None:
         segments = case.step(place.batch, place.context)
         return step_row(case, segments, place.batch, place.context)
-    row = prefill_row if place.work.phase == "prefill" else request_row
-    return told(row(case, place.batch, place.work))
+    row = {"prefill": prefill_row, "request": request_row, "served": served_row}
+    return told(row[place.work.phase](case, place.batch, place.work))
 
 
 def _memory_only(case: Case, place: Place) -> dict[str, Any]:

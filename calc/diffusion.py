@@ -198,6 +198,7 @@ def sweep_diffusion(
     if block is not None and steps > block:
         what = f"{steps:,} passes for a block of {block:,} tokens leave passes without one"
         raise RooflmError(what, "--denoise-steps")
+    case = replace(case, constants=None, no_estimate="no published step denoises")
     plain = replace(case, model=replace(case.model, denoises=False), step_tokens=1)
 
     def denoising(B: int, S: int) -> dict[str, Any]:

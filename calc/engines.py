@@ -87,7 +87,7 @@ def constants_of(
         experts=_number(engine, "experts", 1.0),
         tile_rows=int(_number(engine, "tile_rows", TILE_ROWS)),
         most_batch=engine.get("most_batch"),
-        all_reduce={int(n): _curve(curve) for n, curve in curves.items()},
+        all_reduce={int(n): _curve(curve) for n, curve in curves.items() if n.isdigit()},
         band=_pair(band),
         prefill_band=_pair(engine.get("bands", {}).get("prefill", {})),
         told=told,
@@ -177,7 +177,14 @@ def _kernel(entry: Mapping[str, Any]) -> Kernel:
 
 
 def _curve(curve: Mapping[str, Any]) -> tuple[tuple[float, float], ...]:
-    return tuple(sorted((float(moved), us * MICRO) for moved, us in curve.items()))
+    try:
+        points = sorted((float(moved), float(figure_value(us))) for moved, us in curve.items())
+    except ValueError:
+        points = []
+    if len(points) < 2 or points[0][0] <= 0:
+        what = "an all-reduce needs two sizes in bytes, each with microseconds"
+        raise RooflmError(what, "kernels.all_reduce")
+    return tuple((moved, us * MICRO) for moved, us in points)
 
 
 def _band(engine: Mapping[str, Any], machine: Machine) -> tuple[Mapping[str, Any], str]:

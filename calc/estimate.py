@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from .communication import Communication
 
 TILE_ROWS = 64
-"""Rows of a tile of a matmul kernel: fewer rows cost as much (invisible but on an H20)."""
+"""Rows of a tile of a matmul kernel: fewer rows cost as much (seen on an H20 alone)."""
+INT4_ROWS = 16
+"""The same of kernels that expand 4-bit integers."""
 WIDE = 128
 """Heads wider than these have slower kernels on some chips."""
 ELEMENTWISE = 0.8
@@ -218,8 +220,10 @@ def refuse_unmeasured(
     long = any(map(is_long, segments))
     if constants.decode_only and long:
         raise RooflmError(f"prefills of {constants.engine} are not predicted here", "--engine")
-    if rates.flops_per_s is None and (long or is_symbol(sequences) or is_array(sequences)
-                                      or sequences > 1):  # fmt: skip
+    several = is_symbol(sequences) or (
+        sequences.max() if is_array(sequences) else sequences
+    ) > 1  # fmt: skip
+    if rates.flops_per_s is None and (long or several):
         what = "its compute rate is not known, so only steps of one sequence are estimated"
         raise RooflmError(what, "--on")
 
@@ -247,7 +251,7 @@ def operator_time(
             op.operator_bytes, op.flops, _batched(share, constants.experts, rows) * bandwidth,
             kernel.compute * peak, kernel.start_s,
         )  # fmt: skip
-    tile = constants.tile_rows
+    tile = min(constants.tile_rows, INT4_ROWS if weights.name.startswith("int4") else TILE_ROWS)
     work = op.flops if tile == 1 else op.flops * (padded_rows(rows, tile) / rows)
     return kernel_time(
         op.operator_bytes, work, share * bandwidth, kernel.compute * peak, kernel.start_s

@@ -147,7 +147,8 @@ def sweep_page(answer: Answer) -> Page:
          _cell(r["intensity_flops_per_byte"], 1), r["regime"])
         for r in rows
     ]  # fmt: skip
-    title = f"{_title(answer)}, {answer['phase']}, {rows[0]['basis']}"
+    basis = " and ".join(dict.fromkeys(r["basis"] for r in rows))
+    title = f"{_title(answer)}, {answer['phase']}, {basis}"
     notes = list(answer["assumptions"])
     if "mixed_context_tokens" in answer:
         notes.insert(0, f"mixed contexts, the mean is shown: {len(answer['mixed_context_tokens'])} "

@@ -293,6 +293,9 @@ def request_row(case: Case, B: int, work: Work) -> dict[str, Any]:
 
 def served_row(case: Case, clients: int, work: Work) -> dict[str, Any]:
     """Answer the mean time per output token of as many clients, each with one request at a time."""
+    if case.basis == "bound" and case.constants is not None:
+        what = "served tokens are estimated: prefills of others make no bound"
+        raise RooflmError(what, "--basis", "Leave the option out.")
     mean = work.prompt + work.output // 2
     row = step_row(case, decode(clients, mean), clients, mean)
     alone = prefill_row(case, case.least_batch, work)

@@ -144,8 +144,7 @@ def frame(
         "capacity_nominal_bytes": case.machine.label_bytes,
         "capacity_driver_bytes": case.machine.driver_bytes,
         "rows": [row | of_each_device(row) for row in rows],
-        "assumptions": assumptions(case, phase, contexts, batch=min(r["batch"] for r in rows))
-        + gaps(case, phase, rows),
+        "assumptions": assumptions(case, phase, contexts, rows=rows) + gaps(case, phase, rows),
     }
 
 
@@ -154,11 +153,13 @@ def gaps(case: Case, phase: str, rows: Sequence[dict[str, Any]]) -> list[str]:
     without = [row for row in rows if row.get("estimate_s") is None]
     if case.constants is None or len(without) in (0, len(rows)):
         return []
-    first = without[0]
-    reason = _gap(case, phase, first["batch"], first["context_tokens"])
-    if not reason:
-        reason = "prefills of others are more than half of a token"
-    return [f"no estimate at batch {first['batch']:,}: {reason}"]
+    return [f"no estimate at batch {without[0]['batch']:,}: {_reason(case, phase, without[0])}"]
+
+
+def _reason(case: Case, phase: str, row: dict[str, Any]) -> str:
+    """Say why a row has no estimate."""
+    found = _gap(case, phase, row["batch"], row.get("prompt_tokens") or row["context_tokens"])
+    return found or "prefills of others are more than half of a token"
 
 
 def _grid_rows(case: Case, batches: Sequence[int], contexts: Sequence[int]) -> list[dict[str, Any]]:
@@ -242,13 +243,15 @@ def _computing(case: Case) -> list[str]:
     return said
 
 
-def estimate_told(case: Case, phase: str, contexts: Sequence[int], batch: Q = None) -> list[str]:
+def estimate_told(
+    case: Case, phase: str, contexts: Sequence[int], rows: Sequence[dict[str, Any]] = ()
+) -> list[str]:
     """Say where estimates come from, or why there are none; nothing of commands without any."""
     if case.constants is None:
         return [f"no estimate: {case.no_estimate}"] if case.no_estimate else []
-    least = case.members[0].least_batch if batch is None else batch
-    reason = _gap(case, phase, least, max(contexts, default=1))
-    if reason:
+    if rows and all(row["estimate_s"] is None for row in rows):
+        return [f"no estimate: {_reason(case, phase, rows[0])}"]
+    if not rows and (reason := _gap(case, phase, case.members[0].least_batch, max(contexts))):
         return [f"no estimate: {reason}"]
     basis = "time is the estimate" if case.basis == "estimate" else "time is the bound"
     band = case.constants.prefill_band if phase == "prefill" else case.constants.band
@@ -283,12 +286,11 @@ def assumptions(
     phase: str = "decode",
     contexts: Sequence[int] = (),
     timed: bool = True,
-    batch: Q = None,
+    rows: Sequence[dict[str, Any]] = (),
 ) -> list[str]:
     """Say in sentences what an answer takes for granted and leaves out.
 
-    timed: the answer has times in it, so that rates and the time model matter; batch: the smallest
-    that was asked for, the least possible if None.
+    timed: the answer has times in it, so that rates and the time model matter; rows: the answer's.
     """
     machine, formats = case.machine, case.precision
     bandwidth = f"{show_number(machine.bandwidth_bytes_per_s / 1e12)} TB/s"
@@ -316,7 +318,7 @@ def assumptions(
             speed = f"{bandwidth} and {show_number(peak / 1e12)} TFLOP/s {compute} ({kind})"
         said.append(f"time model {case.time_model} at {speed}: {TIME_MODEL_SAYS[case.time_model]}")
         said += _computing(case)
-        said += estimate_told(case, phase, contexts, batch)
+        said += estimate_told(case, phase, contexts, rows)
     if case.layout is not None:
         from .deployment import told as spread_told
 

@@ -206,6 +206,45 @@ def test_served_tokens_are_a_step_and_a_share_of_prefills(rooflm: Terminal) -> N
     assert {many[key] for key in ("time_s", "estimate_s", "tokens_per_s")} == {None}
 
 
+def test_served_tokens_are_the_same_side_by_side(rooflm: Terminal) -> None:
+    """Compare answers what sweep does; a bound of them is refused."""
+    words = ("llama-3-8b", "--on", "h100-sxm", "--phase", "served", "--batch", "8")
+    swept = only(rooflm.json("sweep", *words)["rows"])
+    compared = only(rooflm.json("compare", *words)["rows"])
+    assert compared["time_s"] == swept["time_s"]
+    ran = rooflm("sweep", *words, "--basis", "bound")
+    assert ran.code == 2
+    assert "--basis" in ran.err
+
+
+def test_rows_say_why_they_have_no_estimate(rooflm: Terminal) -> None:
+    """All rows, or some: the reason stands there, and the title names both bases."""
+    on = ("llama-3-8b", "--on", "rtx-4090", "--weights", "q4_k_m")
+    assert "no estimate: published steps" in rooflm("sweep", *on, "--batch", "8").out
+    both = rooflm("sweep", *on, "--batch", "1,8").out
+    assert "no estimate at batch 8" in both
+    assert "estimate and bound" in both
+    short = rooflm("sweep", *on, "--phase", "request", "--prompt", "8", "--output-tokens", "20")
+    assert "time is the estimate" in short.out
+    blocks = ("--denoise-block", "32", "--denoise-steps", "8")
+    row = only(rooflm.json("sweep", "llama-3-8b", "--on", "h100-sxm", *blocks)["rows"])
+    assert row["estimate_s"] is None
+    assert row["time_s"] == row["bound_s"]
+
+
+def test_grids_of_layouts_and_of_unknown_peaks(rooflm: Terminal) -> None:
+    """Many points with tensor parallelism, and on a chip whose peak is not known, are as single."""
+    apple = ("--weights", "q4_k_m", "--time-model", "bandwidth")
+    for on, many, one in (
+        (("h100-sxm", "--tp", "2"), ("1:60", "100:1000:100"), ("60", "1000")),
+        (("apple-m3", *apple), ("1", "1:600"), ("1", "600")),
+    ):
+        base = ("llama-3-8b", "--on", *on)
+        rows = rooflm.json("sweep", *base, "--batch", many[0], "--context", many[1])["rows"]
+        alone = rooflm.json("sweep", *base, "--batch", one[0], "--context", one[1])["rows"]
+        assert rows[-1]["estimate_s"] == pytest.approx(only(alone)["estimate_s"], rel=1e-12)
+
+
 def test_every_engine_of_the_registry_is_whole() -> None:
     """Each has constants on a chip that it names, with rows, errors and sources."""
     for name in engine_names():
