@@ -64,8 +64,9 @@ TOLD = (
     "band: where 88 % of the measurements of other folds lie, as a share of the estimate; in band: "
     "share of rows inside",
     "rows that no closed form can predict honestly stay in the table, with the reason (excluded)",
-    "bounds of served rows are those of a decode step alone; old TensorRT-LLM rows fed equal prompts "
-    "(equal experts), llama-batched-bench partly alike ones (rows**0.46, fitted on all of its rows)",
+    "bounds of served rows are those of a decode step alone; old TensorRT-LLM rows fed equal "
+    "prompts (equal experts), llama-batched-bench partly alike ones (rows**0.46, fitted on all of "
+    "its rows)",
 )
 
 
