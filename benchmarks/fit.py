@@ -30,6 +30,7 @@ from rooflm.calc.hardware import bound_flops
 from rooflm.calc.presets import HARDWARE_FILE, find_machine
 from rooflm.calc.readings import interpolated
 from rooflm.validate import accuracy, fits
+from rooflm.validate.fits import figure
 from rooflm.validate.predict import Prediction
 from rooflm.validate.predict import predict as predict_row
 from rooflm.validate.published import rows
@@ -188,11 +189,6 @@ def all_reduce(chip: str) -> tuple[dict[int, dict[int, float]], dict[int, float]
     return curves, errors
 
 
-def figure(value: float) -> float:
-    """Round to what a fit is worth."""
-    return float(f"{value:.3g}")
-
-
 def entry(**values: float) -> dict[str, Any]:
     """Round constants."""
     return {key: figure(float(value)) for key, value in values.items()}
@@ -272,17 +268,8 @@ def engines(write: bool) -> None:
             print(f"{chosen.name}: no rows", file=sys.stderr)
             continue
         base = found[chosen.engine]
-        values = entry(**fits.fitted(chosen, kept, base))
-        fold = fits.folds([chosen.group(p) for p in kept])
-        stored: list[dict[str, float]] = []
-        judged = [float("nan")] * len(kept)
-        for out in range(max(fold) + 1) if max(fold) else ():
-            seen = [p for p, f in zip(kept, fold, strict=True) if f != out]
-            stored.append(entry(**fits.fitted(chosen, seen, base)))
-            changed = fits.engine_with(base, chosen.kind, stored[-1])
-            for i, p in enumerate(kept):
-                if fold[i] == out:
-                    judged[i] = fits.estimates([p], chosen.engine, changed)[0]
+        values = fits.fitted(chosen, kept, base)
+        judged, stored = fits.unseen(chosen, kept, base)
         unseen[chosen.name] = stored
         errors = [s / p.measured_s - 1 for s, p in zip(judged, kept, strict=True)]
         told = fits.summary(errors)
@@ -355,7 +342,7 @@ def left_out_sources(predictions: Sequence[Prediction], found: Mapping[str, Any]
         kept = fits.members(chosen, predictions)
         names = [p.row.source for p in kept]
         if len(set(names)) >= 3 and not chosen.kind:
-            judged = fits.unseen(chosen, kept, found[chosen.engine], names)
+            judged, _ = fits.unseen(chosen, kept, found[chosen.engine], names)
             told[chosen.name] = tell(judged, kept)
     errors: list[tuple[float, Prediction]] = []
     entry_ = found["llama.cpp"]

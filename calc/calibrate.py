@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .case import Case
-from .engines import find_constants
+from .engines import MICRO, NEEDED, find_constants
 from .entries import figure_value
 from .errors import RooflmError, nearest
 from .estimate import Constants, Kernel, estimate_time
@@ -24,7 +24,6 @@ from .yamlfile import Block, load, read_text
 if TYPE_CHECKING:
     from .fitting import Array
 
-MICRO = 1e-6
 POINT = ("batch", "context", "latency")
 CONSTANTS = ("memory", "layer", "sequence")
 """What may be fitted, in this order: a share of the bandwidth, the time of a layer, and that of a
@@ -189,16 +188,11 @@ def base_constants(case: Case, engine: str | None = None) -> Constants:
     found, why = find_constants(case.machine, engine)
     if found is None and engine is not None:
         raise RooflmError(why, "--engine")
-    plain = {"matmul": Kernel(), "decode": Kernel(), "prefill": Kernel()}
     if found is None:
-        return Constants("", plain, formats=dict.fromkeys(_formats(case.precision), 1.0))
-    kernels = {
-        name: replace(k, memory=1.0, small_memory=None, wide_memory=1.0)
-        for name, k in found.kernels.items()
-    }
+        return Constants("", PLAIN, formats=dict.fromkeys(_formats(case.precision), 1.0))
     return replace(
         found,
-        kernels=kernels,
+        kernels=_without_bandwidth(found),
         layer_s=0.0,
         sequence_s=0.0,
         formats=dict.fromkeys(_formats(case.precision), 1.0),
@@ -207,6 +201,18 @@ def base_constants(case: Case, engine: str | None = None) -> Constants:
         prefill_band=None,
         decode_only=True,
     )
+
+
+PLAIN = {name: Kernel() for name in NEEDED}
+"""Kernels that start in no time and reach the rates of the machine."""
+
+
+def _without_bandwidth(constants: Constants) -> dict[str, Kernel]:
+    """Keep of kernels what a calibration does not fit: all but their share of the bandwidth."""
+    return {
+        name: replace(k, memory=1.0, small_memory=None, wide_memory=1.0)
+        for name, k in constants.kernels.items()
+    }
 
 
 def _formats(precision: Precision) -> set[str]:
@@ -449,13 +455,9 @@ def calibrated_constants(
     constants = entry["constants"]
     formats = dict.fromkeys(map(str, entry["weights"]), 1.0)
     found, _ = find_constants(machine, entry.get("engine"))
-    plain = {"matmul": Kernel(), "decode": Kernel(), "prefill": Kernel()}
-    base = Constants("calibration", plain, formats=formats, decode_only=True)
+    base = Constants("calibration", PLAIN, formats=formats, decode_only=True)
     if found is not None and "engine" in entry:
-        kernels = {
-            name: replace(k, memory=1.0, small_memory=None, wide_memory=1.0)
-            for name, k in found.kernels.items()
-        }
+        kernels = _without_bandwidth(found)
         base = replace(base, kernels=kernels, tile_rows=found.tile_rows, experts=found.experts)
     ends = [figure_value(entry.get(end)) for end in ("low", "high")]
     band = None if None in ends else (float(ends[0]), float(ends[1]))

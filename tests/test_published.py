@@ -182,7 +182,6 @@ def test_a_wrong_row_is_refused(tmp_path: Path, text: str, says: str):
     ("name", "least"),
     [("matmul", 1400), ("decode_attention", 1300), ("prefill_attention", 600), ("all_reduce", 600)],
 )
-@pytest.mark.skipif(not KERNELS.is_dir(), reason="the tables of kernels are not in a wheel")
 def test_tables_of_kernels(name: str, least: int):
     """The tables of kernels say where they come from and name presets."""
     lines = (KERNELS / f"{name}.csv").read_text(encoding="utf-8").splitlines()

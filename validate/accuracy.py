@@ -180,8 +180,8 @@ def _unseen(chosen: Set, kept: Sequence[Prediction]) -> Iterable[tuple[Predictio
     stored = unseen_constants().get(chosen.name, [])
     fold = folds([chosen.group(p) for p in kept])
     if max(fold, default=-1) >= len(stored):
-        # The table has other rows than the constants were fitted on.
-        return
+        what = f"rows of '{chosen.name}' are others than its constants were fitted on"
+        raise RooflmError(what, UNSEEN_FILE.name, "benchmarks/fit.py --write makes them again.")
     for out, values in enumerate(stored):
         entry = engine_with(find_engine(chosen.engine), chosen.kind, values)
         for p, f in zip(kept, fold, strict=True):
@@ -191,10 +191,9 @@ def _unseen(chosen: Set, kept: Sequence[Prediction]) -> Iterable[tuple[Predictio
                 yield p, p.estimate_s(constants), f
 
 
+@cache
 def unseen_constants() -> Mapping[str, list[Mapping[str, float]]]:
     """Read the constants of each set without one of its folds, in the order of the folds."""
-    if not UNSEEN_FILE.exists():
-        return {}
     return yaml.safe_load(UNSEEN_FILE.read_text(encoding="utf-8"))["sets"]
 
 

@@ -173,7 +173,7 @@ def estimates(
 def fitted(
     chosen: Set, predictions: Sequence[Prediction], entry: Mapping[str, Any]
 ) -> dict[str, float]:
-    """Fit the constants of a set to its rows."""
+    """Fit the constants of a set to its rows, to the digits that a fit is worth."""
     start, low, high = zip(*(LIMITS[key] for key in chosen.keys), strict=True)
 
     def predict(values: Array) -> list[float]:
@@ -181,7 +181,12 @@ def fitted(
         return estimates(predictions, chosen.engine, engine_with(entry, chosen.kind, named))
 
     best = fit(predict, start, low, high, [p.measured_s for p in predictions])
-    return dict(zip(chosen.keys, map(float, best), strict=True))
+    return dict(zip(chosen.keys, map(figure, best), strict=True))
+
+
+def figure(value: float) -> float:
+    """Round to the digits that a fit is worth."""
+    return float(f"{value:.3g}")
 
 
 def folds(groups: Sequence[str]) -> list[int]:
@@ -196,25 +201,25 @@ def unseen(
     predictions: Sequence[Prediction],
     entry: Mapping[str, Any],
     groups: Sequence[str] | None = None,
-) -> list[float]:
-    """Estimate each row with constants that were fitted without its group [s].
+) -> tuple[list[float], list[dict[str, float]]]:
+    """Estimate each row with constants that were fitted without its fold, and tell those.
 
-    groups: in place of those of the set, such as sources.
+    groups: in place of those of the set, such as sources. Returns the estimates [s], not a number
+    where there is one group only, and the constants without each fold, in the order of the folds.
     """
     fold = folds(groups or [chosen.group(p) for p in predictions])
-    found = [float("nan")] * len(predictions)
+    found, stored = [float("nan")] * len(predictions), list[dict[str, float]]()
     if len(set(fold)) < 2:
-        return found
-    for out in set(fold):
+        return found, stored
+    for out in sorted(set(fold)):
         seen = [p for p, f in zip(predictions, fold, strict=True) if f != out]
-        values = fitted(chosen, seen, entry)
+        stored.append(fitted(chosen, seen, entry))
         left = [i for i, f in enumerate(fold) if f == out]
-        changed = engine_with(entry, chosen.kind, values)
-        for i, s in zip(
-            left, estimates([predictions[i] for i in left], chosen.engine, changed), strict=True
-        ):
+        changed = engine_with(entry, chosen.kind, stored[-1])
+        seconds = estimates([predictions[i] for i in left], chosen.engine, changed)
+        for i, s in zip(left, seconds, strict=True):
             found[i] = s
-    return found
+    return found, stored
 
 
 def members(chosen: Set, predictions: Iterable[Prediction]) -> list[Prediction]:
