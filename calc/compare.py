@@ -12,7 +12,7 @@ from .model import total_parameters
 from .precision import told as told_formats
 from .readings import total
 from .requests import Work, prefill_passes, prefill_row, request_row, served_row, told
-from .sweep import assumptions, check_size, of_each_device, step_row
+from .sweep import assumptions, check_size, gaps, of_each_device, step_row
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,11 @@ def compare(cases: Sequence[Case], places: Sequence[Place]) -> dict[str, Any]:
     check_size(len(cases) * len(places))
     rows = [compared(case, place) for place in places for case in cases]
     said: dict[str, None] = {}
-    for case in cases:
+    phase, contexts = phase_of(places[0]), [p.context for p in places]
+    for i, case in enumerate(cases):
+        own = rows[i :: len(cases)]
         try:
-            lines = assumptions(case, phase_of(places[0]), [p.context for p in places])
+            lines = assumptions(case, phase, contexts, rows=own) + gaps(case, phase, own)
         except RooflmError:
             continue
         said |= dict.fromkeys(

@@ -249,9 +249,11 @@ def estimate_told(
     """Say where estimates come from, or why there are none; nothing of commands without any."""
     if case.constants is None:
         return [f"no estimate: {case.no_estimate}"] if case.no_estimate else []
-    if rows and all(row["estimate_s"] is None for row in rows):
+    if rows and all(row.get("estimate_s") is None for row in rows):
         return [f"no estimate: {_reason(case, phase, rows[0])}"]
-    if not rows and (reason := _gap(case, phase, case.members[0].least_batch, max(contexts))):
+    if not rows and (
+        reason := _gap(case, phase, case.members[0].least_batch, max(contexts, default=1))
+    ):
         return [f"no estimate: {reason}"]
     basis = "time is the estimate" if case.basis == "estimate" else "time is the bound"
     band = case.constants.prefill_band if phase == "prefill" else case.constants.band

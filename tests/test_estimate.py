@@ -220,7 +220,8 @@ def test_served_tokens_are_the_same_side_by_side(rooflm: Terminal) -> None:
 def test_rows_say_why_they_have_no_estimate(rooflm: Terminal) -> None:
     """All rows, or some: the reason stands there, and the title names both bases."""
     on = ("llama-3-8b", "--on", "rtx-4090", "--weights", "q4_k_m")
-    assert "no estimate: published steps" in rooflm("sweep", *on, "--batch", "8").out
+    for command in ("sweep", "compare"):
+        assert "no estimate: published steps" in rooflm(command, *on, "--batch", "8").out
     both = rooflm("sweep", *on, "--batch", "1,8").out
     assert "no estimate at batch 8" in both
     assert "estimate and bound" in both

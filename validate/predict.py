@@ -15,6 +15,7 @@ from ..calc.passes import Operator, Routing, Segment, decode, prefill
 from ..calc.precision import precision_of
 from ..calc.presets import find_machine, find_model
 from ..calc.readings import total
+from ..calc.requests import served_token_time
 from ..calc.timing import Rates, compulsory_bytes, step_time
 from .published import Row, measured_s
 
@@ -129,7 +130,7 @@ def passes_of(row: Row) -> list[tuple[float, list[Segment]]]:
     mean = prompt + generated / 2
     if row.kind == "served":
         clients = row.concurrency or 0
-        share = (clients - 1) / generated
+        share = served_token_time(0, 1, clients, generated)
         return [(1, decode(clients, mean)), (share, prefill(1, prompt))]
     return [(1, prefill(batch, prompt)), (generated - 1, decode(batch, mean))]
 
