@@ -25,11 +25,18 @@ if TYPE_CHECKING:
     from .fitting import Array
 
 POINT = ("batch", "context", "latency")
-CONSTANTS = ("memory", "layer", "sequence")
-"""What may be fitted, in this order: a share of the bandwidth, the time of a layer, and that of a
-sequence."""
-START, LOW, HIGH = (0.8, 40.0, 10.0), (0.01, 0.01, 0.01), (1.0, 1e5, 1e5)
-"""Usual values and limits: a share, and microseconds."""
+CONSTANTS = ("memory", "layer", "sequence", "attention", "compute", "serial")
+"""What may be fitted: a share of the bandwidth, the time of a layer and that of a sequence; where they
+are asked for, the share of the bandwidth that attention reaches, that of the peak that matrix
+products reach, and the share of the shorter of their two times that the longer does not hide."""
+USUAL = CONSTANTS[:3]
+"""What is fitted unless it is said, in this order, as far as the points carry it."""
+COSTS = ("layer", "sequence")
+"""Constants that are times; the others are shares."""
+START = (0.8, 40.0, 10.0, 0.6, 0.8, 0.5)
+LOW = (0.01, 0.01, 0.01, 0.01, 0.02, 1e-4)
+HIGH = (1.0, 1e5, 1e5, 1.0, 1.0, 1.0)
+"""Usual values and limits: shares, and microseconds."""
 SHARES = (1.0, 0.8, 0.6, 0.4, 0.25, 0.12, 0.05, 0.02)
 """Shares of the bandwidth from which a fit may begin."""
 DIGITS = 6
@@ -112,16 +119,16 @@ def calibrate(
     chosen = carried(case, points, base) if names is None else tuple(names)
     _check_names(chosen, case, points, base)
     chosen = tuple(name for name in CONSTANTS if name in chosen)
-    values = _fitted(case, points, base, chosen)
-    estimates = _steps(case, points, with_values(base, values))
+    values = fitted_values(case, points, base, chosen)
+    estimates = estimated_steps(case, points, with_values(base, values))
     rows: list[dict[str, Any]] = []
     for i, (point, floor) in enumerate(zip(points, floors, strict=True)):
         seconds = float(estimates[i])
         rest = [p for j, p in enumerate(points) if j != i]
         unseen = None
         if _missing(chosen, case, rest, base) == "":
-            alone = _fitted(case, rest, base, chosen)
-            there = _steps(case, [point], with_values(base, alone))
+            alone = fitted_values(case, rest, base, chosen)
+            there = estimated_steps(case, [point], with_values(base, alone))
             unseen = float(there[0]) / point.latency_s - 1
         rows.append(
             {
@@ -135,28 +142,37 @@ def calibrate(
                 "unseen_error": unseen,
             }
         )
+    return (
+        {"schema": "rooflm.calibrate/1"}
+        | described(case, base, values)
+        | {
+            "rows": rows,
+            "summary": {
+                "median_error": _median([abs(r["error"]) for r in rows]),
+                "largest_error": max(abs(r["error"]) for r in rows),
+                "median_unseen_error": _median(
+                    [abs(r["unseen_error"]) for r in rows if r["unseen_error"] is not None]
+                ),
+            },
+            "assumptions": [
+                f"fitted: {', '.join(values)}; {_kept(base)}",
+                "it holds for these formats on this chip, and for models of other sizes as far as a "
+                "layer costs the same; --calibration FILE uses it",
+                *_limits_told(values),
+            ],
+        }
+    )
+
+
+def described(case: Case, base: Constants, values: Mapping[str, float]) -> dict[str, Any]:
+    """Say what a calibration is of, and what was fitted."""
     return {
-        "schema": "rooflm.calibrate/1",
         "model": case.model.name,
         "hardware": case.machine.name,
         "engine": None if base.engine == "" else base.engine,
         "weights": sorted(_formats(case.precision)),
         "kv": case.precision.cache.name,
         "constants": {_key(name): value for name, value in values.items()},
-        "rows": rows,
-        "summary": {
-            "median_error": _median([abs(r["error"]) for r in rows]),
-            "largest_error": max(abs(r["error"]) for r in rows),
-            "median_unseen_error": _median(
-                [abs(r["unseen_error"]) for r in rows if r["unseen_error"] is not None]
-            ),
-        },
-        "assumptions": [
-            f"fitted: {', '.join(values)}; {_kept(base)}",
-            "it holds for these formats on this chip, and for models of other sizes as far as a "
-            "layer costs the same; --calibration FILE uses it",
-            *_limits_told(values),
-        ],
     }
 
 
@@ -226,6 +242,15 @@ def with_values(base: Constants, values: Mapping[str, float]) -> Constants:
     """Put fitted values into constants."""
     share = values.get("memory", 1.0)
     kernels = {name: replace(k, memory=share) for name, k in base.kernels.items()}
+    kernels["decode"] = replace(kernels["decode"], memory=values.get("attention", share))
+    for name in kernels:
+        if name.startswith("matmul"):
+            own = kernels[name]
+            kernels[name] = replace(
+                own,
+                compute=values.get("compute", own.compute),
+                serial=values.get("serial", own.serial),
+            )
     return replace(
         base,
         kernels=kernels,
@@ -235,7 +260,7 @@ def with_values(base: Constants, values: Mapping[str, float]) -> Constants:
 
 
 def _key(name: str) -> str:
-    return name if name == "memory" else f"{name}_us"
+    return f"{name}_us" if name in COSTS else name
 
 
 def _ledger(case: Case, point: Point) -> Any:
@@ -247,8 +272,8 @@ def _floor(case: Case, point: Point) -> float:
     return step_time(case.least_ledger(segments, case.ledger(segments)), case.rates, "overlap")
 
 
-def _steps(case: Case, points: Sequence[Point], constants: Constants) -> Array:
-    """Estimate the decode steps of points [s]."""
+def estimated_steps(case: Case, points: Sequence[Point], constants: Constants) -> Array:
+    """Estimate the decode steps of points with constants [s]."""
     return _predictor(case, points)(constants)
 
 
@@ -269,9 +294,10 @@ def _predictor(case: Case, points: Sequence[Point]) -> Callable[[Constants], Arr
     return predict
 
 
-def _fitted(
+def fitted_values(
     case: Case, points: Sequence[Point], base: Constants, chosen: Sequence[str]
 ) -> dict[str, float]:
+    """Fit the chosen constants to points: shares, and times in microseconds."""
     from .fitting import fit
 
     estimate = _predictor(case, points)
@@ -305,10 +331,13 @@ def _first_guess(
     import numpy as np
 
     target = np.asarray(measured, dtype=float)
-    costs = [i for i, name in enumerate(chosen) if name != "memory"]
+    costs = [i for i, name in enumerate(chosen) if name in COSTS]
     best, least = list(low), float("inf")
     for share in SHARES if "memory" in chosen else SHARES[:1]:
-        tried = [share if name == "memory" else low[i] for i, name in enumerate(chosen)]
+        tried = [
+            share if name == "memory" else low[i] if name in COSTS else START[CONSTANTS.index(name)]
+            for i, name in enumerate(chosen)
+        ]
         if costs:
             bare = predict(tried)
             slopes: list[Array] = []
@@ -326,10 +355,10 @@ def _first_guess(
 
 def carried(case: Case, points: Sequence[Point], base: Constants) -> tuple[str, ...]:
     """Choose the most constants that the points tell apart."""
-    for n in range(len(CONSTANTS), 1, -1):
-        if _missing(CONSTANTS[:n], case, points, base) == "":
-            return CONSTANTS[:n]
-    return CONSTANTS[:1]
+    for n in range(len(USUAL), 1, -1):
+        if _missing(USUAL[:n], case, points, base) == "":
+            return USUAL[:n]
+    return USUAL[:1]
 
 
 def _check_names(
@@ -430,8 +459,9 @@ def read_calibration(path: str) -> Block:
     constants = check(block, CALIBRATION, "calibration")["constants"]
     if not constants:
         raise RooflmError("the calibration holds no constant", block.where(("constants",)))
-    if "memory" in constants and figure_value(constants["memory"]) > 1:
-        raise RooflmError("a share is at most 1", block.where(("constants", "memory")))
+    for name in constants:
+        if not name.endswith("_us") and figure_value(constants[name]) > 1:
+            raise RooflmError("a share is at most 1", block.where(("constants", name)))
     return block
 
 

@@ -1010,6 +1010,21 @@ def calibrate(
     _emit(answer, calibrate_page(answer), how)
 
 
+@app.command(
+    add_help_option=False,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True,
+                      "help_option_names": []},
+)  # fmt: skip
+def validate(context: typer.Context) -> None:
+    """Run real steps on this device, beside what is predicted of them."""
+    from ..validate.__main__ import run
+
+    # One parser serves this and `python -m rooflm.validate`, where typer need not be there.
+    code = run(context.args, "rooflm validate")
+    if code:
+        raise typer.Exit(code)
+
+
 def main() -> int:
     """Run the command line and return its exit code; every error becomes one line on stderr."""
     for stream in (sys.stdout, sys.stderr):

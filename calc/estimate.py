@@ -77,6 +77,8 @@ class Kernel:
     """Share of that which heads wider than 128 reach [1]."""
     short_tokens: float = 0.0
     """Context at which half of `compute` is reached [tokens]."""
+    serial: float = 0.0
+    """Share of the shorter of the two times that the longer one does not hide [1]."""
 
 
 @dataclass(frozen=True)
@@ -117,17 +119,20 @@ class Constants:
 
 
 @formula
-def kernel_time(bytes: Q, flops: Q, bytes_per_s: Q, flops_per_s: Q, start: Q) -> Q:
-    """Time of a kernel: a fixed part and the larger of its two times.
+def kernel_time(bytes: Q, flops: Q, bytes_per_s: Q, flops_per_s: Q, start: Q, serial: Q = 0) -> Q:
+    """Time of a kernel: a fixed part, the larger of its two times, and a share of the other.
 
     bytes: traffic [B]; flops: work [FLOP]; bytes_per_s: bandwidth that it reaches [B/s];
-    flops_per_s: rate that it reaches [FLOP/s]; start: fixed part [s]. Returns [s]. Left out: how
-    waves of tiles fill a chip, which makes 128 to 256 rows up to 15 % slower.
+    flops_per_s: rate that it reaches [FLOP/s]; start: fixed part [s]; serial: share of the shorter
+    time that the longer one does not hide, 0 on chips that copy while they compute [1]. Returns
+    [s]. Left out: how waves of tiles fill a chip, which makes 128 to 256 rows up to 15 % slower.
 
     >>> round(kernel_time(33554432, 33554432, 0.85 * 3.35e12, 0.79 * 989e12, 4e-6), 9)
     1.5784e-05
     """
-    return start + maximum(bandwidth_time(bytes, bytes_per_s), compute_time(flops, flops_per_s))
+    moving, computing = bandwidth_time(bytes, bytes_per_s), compute_time(flops, flops_per_s)
+    longer = start + maximum(moving, computing)
+    return longer if is_zero(serial) else longer + serial * minimum(moving, computing)
 
 
 @formula
@@ -249,13 +254,14 @@ def operator_time(
     if kind == "experts":
         return kernel_time(
             op.operator_bytes, op.flops, _batched(share, constants.experts, rows) * bandwidth,
-            kernel.compute * peak, kernel.start_s,
+            kernel.compute * peak, kernel.start_s, kernel.serial,
         )  # fmt: skip
     tile = min(constants.tile_rows, INT4_ROWS if weights.name.startswith("int4") else TILE_ROWS)
     work = op.flops if tile == 1 else op.flops * (padded_rows(rows, tile) / rows)
     return kernel_time(
-        op.operator_bytes, work, share * bandwidth, kernel.compute * peak, kernel.start_s
-    )
+        op.operator_bytes, work, share * bandwidth, kernel.compute * peak, kernel.start_s,
+        kernel.serial,
+    )  # fmt: skip
 
 
 def format_share(name: str, constants: Constants) -> float:

@@ -54,9 +54,7 @@ def _flex(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
 
     B, K, G, H = q.shape
     heads = q.reshape(B, K * G, 1, H)
-    found: Any = flex_attention(
-        heads, k.to(q.dtype), v.to(q.dtype), scale=scale, enable_gqa=True
-    )
+    found: Any = flex_attention(heads, k.to(q.dtype), v.to(q.dtype), scale=scale, enable_gqa=True)
     return found.reshape(B, K, G, -1)
 
 
@@ -145,7 +143,9 @@ def fastest(
         _same(kernel(q, k, v, scale), right)
         return lambda: [kernel(*call) for call in calls]
 
-    return quickest({n: partial(ready, kernel) for n, kernel in kernels.items()}, q.device, "attention")
+    return quickest(
+        {n: partial(ready, kernel) for n, kernel in kernels.items()}, q.device, "attention"
+    )
 
 
 def fastest_prefill(

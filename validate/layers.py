@@ -258,9 +258,9 @@ class AttentionLayer:
     def span(self, T: int) -> attend.Span | None:
         """Tell which keys queries of a prompt see; None for all before them."""
         m = self.of
-        if m.chunk is not None and T > m.chunk:
+        if m.chunk is not None and m.chunk < T:
             return attend.chunk_span(m.chunk)
-        if m.window is not None and T > m.window:
+        if m.window is not None and m.window < T:
             return attend.window_span(m.window)
         return None
 
@@ -559,9 +559,7 @@ class DeltaLayer:
             decay = torch.exp(-torch.exp(a) * F.softplus(step.float() + bias))
             query = elementwise.unit(q) * m.key**-0.5
             strength = torch.sigmoid(beta.float())
-            y = elementwise.delta_step(
-                cache.matrix, query, elementwise.unit(k), v, decay, strength
-            )
+            y = elementwise.delta_step(cache.matrix, query, elementwise.unit(k), v, decay, strength)
             gates = gate.reshape(B, m.value_heads, m.value)
             rows.append(elementwise.norm_gated(y, gates, self.norm).reshape(B, m.values))
         return torch.stack(rows, dim=1)
@@ -599,9 +597,7 @@ class MLPLayer:
     part: str = "mlp"
 
     @classmethod
-    def make(
-        cls, ffn: MLP, D: int, maker: Maker, part: str = "mlp", held: str = "mlp"
-    ) -> MLPLayer:
+    def make(cls, ffn: MLP, D: int, maker: Maker, part: str = "mlp", held: str = "mlp") -> MLPLayer:
         """Make the weights of one layer; held: the part whose format it is in."""
         up = maker.matrix((2 if ffn.gated else 1) * ffn.F, D, held, ffn.bias)
         return cls(ffn, up, maker.matrix(D, ffn.F, held, ffn.bias), part)

@@ -12,7 +12,7 @@ from functools import cache, partial
 from typing import Any, TypeAlias
 
 from ..calc.errors import RooflmError
-from .device import cache_bytes, quickest, timed
+from .device import cache_bytes, quickest
 
 Tensor: TypeAlias = Any
 """A torch tensor; torch is imported where it is used."""
@@ -116,7 +116,10 @@ def _plain(weight: Tensor, pack: bool) -> Stored:
     if pack and weight.device.type == "cpu" and _packs(weight.dtype):
         packed = _pack(weight)
         return Stored(
-            lambda x: _packed_linear(x, packed), (packed,), PACKED, lambda: packed.to_dense().float()
+            lambda x: _packed_linear(x, packed),
+            (packed,),
+            PACKED,
+            lambda: packed.to_dense().float(),
         )
     linear = torch.nn.functional.linear
     return Stored(lambda x: linear(x, weight), (weight,), "linear", lambda: weight.float())

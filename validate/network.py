@@ -243,7 +243,9 @@ def build(
                 progress(len(layers), int(model.layers))
     bias = maker.vector(model.V) if model.head_bias else None
     if model.tied:
-        head = make_linear(table, maker.precision.format_of("embedding").name, bias, maker.keep, pack=False)
+        head = make_linear(
+            table, maker.precision.format_of("embedding").name, bias, maker.keep, pack=False
+        )
     else:
         head = maker.matrix(model.V, D, "head", model.head_bias)
     return Network(
@@ -321,7 +323,7 @@ def small(model: Model, width: int = 64, vocabulary: int = 128) -> Model:
 
 SMALL = {
     "H": 32, "H_v": 32, "window": 5, "chunk": 5, "d": 16, "r": 8, "v": 16, "c": 32, "q": 32,
-    "heads": 8, "width": 16, "s": 16, "key": 16, "value": 16,
+    "heads": 16, "width": 16, "s": 16, "key": 16, "value": 16,
 }  # fmt: skip
 """Widths of the layers of a small model; heads are as many as keep their sharing."""
 
@@ -337,7 +339,7 @@ def _small(mixer: Any) -> Any:
         fields["groups"] = 1 if mixer.groups == 1 else 2
     if hasattr(mixer, "value_heads"):
         sharing = max(1, mixer.value_heads // mixer.key_heads)
-        fields |= {"key_heads": 2, "value_heads": 2 * min(sharing, 4)}
+        fields |= {"key_heads": 8, "value_heads": 8 * min(sharing, 2)}
     return replace(mixer, **fields) if fields else mixer
 
 
@@ -346,4 +348,3 @@ def _small_ffn(ffn: Any, width: int) -> Any:
         shared = width if ffn.shared else 0
         return replace(ffn, F=width, E=min(ffn.E, 8), k=min(ffn.k, 2), shared=shared)
     return replace(ffn, F=2 * width) if hasattr(ffn, "F") else ffn
-

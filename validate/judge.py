@@ -1,0 +1,210 @@
+"""What the measured steps say of the predictions: constants from half of them, judged on the rest."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..calc import calibrate
+from ..calc.calibrate import Point
+from ..calc.case import Case
+from ..calc.errors import RooflmError
+from ..calc.hardware import Machine
+from ..calc.precision import precision_of
+from ..calc.presets import find_model
+
+if TYPE_CHECKING:
+    from ..calc.estimate import Constants
+    from .run import Plan
+
+ALL = ("memory", "layer", "attention", "compute", "serial")
+"""What is fitted where the points carry it."""
+FEWEST = 6
+"""Points of a half that carry so many constants; fewer carry what `rooflm calibrate` fits."""
+BELOW = 0.02
+"""A step is below a bound if it is by more than this beside the spread of both."""
+
+
+def judge(answer: dict[str, Any], machine: Machine | None, plan: Plan) -> None:
+    """Fit constants to each half of the steps, predict the other, and sum up; changes the answer."""
+    answer["calibrations"] = []
+    if machine is not None:
+        for rows in grouped(answer["rows"]).values():
+            try:
+                answer["calibrations"].append(_calibrated(rows, machine, plan))
+            except RooflmError as e:
+                first = rows[0]
+                answer["calibrations"].append(
+                    {"model": first["model"], "weights": [first["weights"]], "lacks": str(e)}
+                )
+    answer["summary"] = summary(answer["rows"])
+    answer["assumptions"] = told(answer)
+
+
+def grouped(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
+    """Group the decode steps that were measured by model, formats and layers."""
+    found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        if row["excluded"] is None and row["phase"] == "decode":
+            key = (row["model"], row["weights"], row["kv"], row["layers"])
+            found.setdefault(key, []).append(dict(row) if not isinstance(row, dict) else row)
+    return found
+
+
+def halves(rows: Sequence[Mapping[str, Any]]) -> tuple[list[int], list[int]]:
+    """Split points like the squares of a chessboard, so that both halves span the same range."""
+    batches = sorted({r["batch"] for r in rows})
+    contexts = sorted({r["context_tokens"] for r in rows})
+    white: list[int] = []
+    black: list[int] = []
+    for i, row in enumerate(rows):
+        square = batches.index(row["batch"]) + contexts.index(row["context_tokens"])
+        (black if square % 2 else white).append(i)
+    return white, black
+
+
+def _calibrated(rows: Sequence[dict[str, Any]], machine: Machine, plan: Plan) -> dict[str, Any]:
+    """Predict each half with constants from the other, and fit those of a calibration on all."""
+    first = rows[0]
+    case = _case(first, machine, plan)
+    points = [Point(r["batch"], r["context_tokens"], r["measured_s"]) for r in rows]
+    base = _base(case)
+    parts = halves(rows)
+    for fitted, judged in (parts, parts[::-1]):
+        own = [points[i] for i in fitted]
+        chosen = _chosen(case, own, base)
+        values = calibrate.fitted_values(case, own, base, chosen)
+        there = calibrate.estimated_steps(
+            case, [points[i] for i in judged], calibrate.with_values(base, values)
+        )
+        for i, seconds in zip(judged, there, strict=True):
+            rows[i]["calibrated_s"] = float(seconds)
+            rows[i]["calibrated_error"] = float(seconds) / rows[i]["measured_s"] - 1
+    chosen = _chosen(case, points, base)
+    values = calibrate.fitted_values(case, points, base, chosen)
+    seen = calibrate.estimated_steps(case, points, calibrate.with_values(base, values))
+    unseen = [abs(r["calibrated_error"]) for r in rows]
+    return calibrate.described(case, base, values) | {
+        "layers": first["layers"],
+        "rows": [
+            {"unseen_error": r["calibrated_error"], "error": float(s) / r["measured_s"] - 1}
+            for r, s in zip(rows, seen, strict=True)
+        ],
+        "summary": {
+            "median_unseen_error": statistics.median(unseen),
+            "largest_unseen_error": max(unseen),
+            "largest_error": max(
+                abs(float(s) / r["measured_s"] - 1) for r, s in zip(rows, seen, strict=True)
+            ),
+        },
+    }
+
+
+def _case(row: Mapping[str, Any], machine: Machine, plan: Plan) -> Case:
+    from .network import cut
+
+    whole = find_model(row["model"], dict(plan.changes))
+    model = plan.ranks.share(whole)
+    if row["cut_from_layers"] is not None:
+        model = cut(model, row["layers"])
+    kv = row["kv"] if any(plan.caches) else None
+    return Case(model, machine, precision_of(_typed(row, plan), kv, model=whole))
+
+
+def _typed(row: Mapping[str, Any], plan: Plan) -> str:
+    """Find what was typed of the weights of a row: formats of parts go by that of the rest."""
+    for text in plan.weights:
+        if precision_of(text).weights.name == row["weights"]:
+            return text
+    return str(row["weights"])
+
+
+def _base(case: Case) -> Constants:
+    """Begin with kernels that were timed on the chip, where a compiled step was published."""
+    try:
+        return calibrate.base_constants(case, "compiled")
+    except RooflmError:
+        return calibrate.base_constants(case)
+
+
+def _chosen(case: Case, points: Sequence[Point], base: Constants) -> tuple[str, ...]:
+    if len(points) >= FEWEST and len({p.batch for p in points}) > 1:
+        return ALL
+    if len(points) < 2:
+        raise RooflmError("a half of one point or none carries no constants")
+    return calibrate.carried(case, points, base)
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Sum the comparison up; nulls where nothing was measured."""
+    run = [r for r in rows if r["excluded"] is None]
+    steps = [r for r in run if r["phase"] == "decode"]
+
+    def errors(key: str, of: Sequence[Mapping[str, Any]] = run) -> list[float]:
+        return [abs(r[key]) for r in of if r[key] is not None]
+
+    below = [r for r in run if is_below(r)]
+    return {
+        "points": len(rows),
+        "measured": len(run),
+        "not_below_bound": 1 - len(below) / len(run) if run else None,
+        "median_error": _median(errors("error")),
+        "median_bound_error": _median(errors("bound_error")),
+        "median_ceiling_error": _median(errors("ceiling_error")),
+        "median_calibrated_error": _median(errors("calibrated_error", steps)),
+        "largest_calibrated_error": max(errors("calibrated_error", steps), default=None),
+        "median_read_share": _median([r["read_share"] for r in steps]),
+        "largest_read_share": max((r["read_share"] for r in steps), default=None),
+        "weights_differ_bytes": max(
+            (abs(r["allocated_weights_bytes"] - r["weights_bytes"]) for r in run), default=None
+        ),
+        "cache_differs_bytes": max(
+            (
+                abs(r["allocated_cache_bytes"] - r["kv_cache_bytes"] - r.get("state_bytes", 0))
+                for r in run
+            ),
+            default=None,
+        ),
+    }
+
+
+def is_below(row: Mapping[str, Any]) -> bool:
+    """Tell whether a step was faster than its bound at measured ceilings, spread allowed for.
+
+    The step may be as slow as its slow runs, and the ceiling was seen to drift.
+    """
+    bound = row["ceiling_bound_s"]
+    if bound is None:
+        return False
+    return bool(row["measured_high_s"] < bound * (1 - BELOW - abs(row["drift"])))
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return statistics.median(values) if values else None
+
+
+def told(answer: Mapping[str, Any]) -> list[str]:
+    """Say in sentences what the figures are."""
+    said = [
+        "measured: median of runs, each from an idle device to an idle device; the spread is the "
+        "tenth to the ninetieth percentile",
+        "bound at ceilings: read bandwidth as measured before and after each point, products as "
+        "measured at the start",
+        "calibrated: constants fitted on half of the points of a model and format, predicting the "
+        "other half",
+        "weights and caches are random numbers: what a format costs in quality has to be measured "
+        "on real ones",
+    ]
+    if answer["hardware"] is not None and answer.get("preset") is None:
+        said.append("the device has no preset: bounds are at its own ceilings, those at the start")
+    if answer["ranks"] > 1:
+        said.append(
+            f"figures are of one of {answer['ranks']} ranks; bounds leave messages out, which parts "
+            "name as communication"
+        )
+    shorter = sorted({r["model"] for r in answer["rows"] if r.get("cut_from_layers")})
+    if shorter:
+        said.append(f"fewer layers than the whole model, in both figures: {', '.join(shorter)}")
+    said += [f"doubt: {doubt}" for doubt in answer["ceilings"].get("doubts", [])]
+    return said

@@ -1,0 +1,204 @@
+"""What people see of a run: its steps, the parts of them, and the device."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..calc.errors import RooflmError
+from ..calc.output import Page, Table
+from ..calc.yamlfile import read_text
+
+HEADS = (
+    "model", "weights", "cache", "phase", "batch", "context", "measured [ms]", "p10-p90", "bound",
+    "at ceilings", "estimate", "calibrated", "of read rate", "attention", "why not",
+)  # fmt: skip
+"""Columns of the steps; predictions are errors: predicted / measured - 1."""
+
+
+def read_answer(path: str) -> dict[str, Any]:
+    """Read a run that was kept as JSON; raises `RooflmError` for anything else."""
+    try:
+        answer = json.loads(read_text(Path(path)))
+    except json.JSONDecodeError as e:
+        raise RooflmError(f"the file is no JSON: {e.msg}", f"{path}:{e.lineno}:{e.colno}") from None
+    if not isinstance(answer, dict) or answer.get("schema") != "rooflm.validate/1":
+        fix = "Make one with `rooflm validate ... --output run.json`."
+        raise RooflmError("the file holds no run of rooflm validate", path, fix)
+    if "summary" not in answer:
+        from .judge import summary, told
+
+        # A run that was killed has rows and no summary.
+        answer |= {"calibrations": [], "summary": summary(answer["rows"])}
+        answer["assumptions"] = told(answer)
+    return answer
+
+
+def page(answer: Mapping[str, Any]) -> Page:
+    """Lay out a run."""
+    tables = [steps_table(answer["rows"])]
+    if answer["checks"]:
+        tables.append(checks_table(answer["checks"]))
+    return Page(tables, [*summary_told(answer), *answer["assumptions"]])
+
+
+def steps_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Lay out every point."""
+    cells = [_step(row) for row in rows]
+    keep = [i for i in range(len(HEADS)) if i < 7 or any(row[i] not in ("", "-") for row in cells)]
+    heads = [HEADS[i] for i in keep]
+    words = [h for h in ("weights", "cache", "phase", "attention", "why not") if h in heads]
+    return Table(heads, [[row[i] for i in keep] for row in cells], keys=1, words=words)
+
+
+def _step(row: Mapping[str, Any]) -> tuple[str, ...]:
+    about = (
+        row["model"], row["weights"], row["kv"] or "-", row.get("phase", "-"),
+        _count(row.get("batch")), _count(row.get("context_tokens")),
+    )  # fmt: skip
+    if row["measured_s"] is None:
+        return (*about, *["-"] * 8, row["excluded"] or "")
+    spread = f"{1e3 * row['measured_low_s']:,.4g}-{1e3 * row['measured_high_s']:,.4g}"
+    return (
+        *about,
+        f"{1e3 * row['measured_s']:,.4g}",
+        spread,
+        percent(row["bound_error"]),
+        percent(row["ceiling_error"]),
+        percent(row["error"]),
+        percent(row["calibrated_error"]),
+        f"{100 * row['read_share']:.0f} %",
+        row["kernels"].get("attention", "-"),
+        "",
+    )
+
+
+def checks_table(checks: Sequence[Mapping[str, Any]]) -> Table:
+    """Lay out whether the step computes what it should."""
+    heads = ("checked on small shapes", "weights", "cache", "off a cacheless fp32 forward",
+             "allowed", "agrees", "off bf16, random weights", "same token")  # fmt: skip
+    cells = [
+        (
+            c["model"], c["weights"], c["kv"], f"{c['relative_error']:.1e}", f"{c['allowed']:.0e}",
+            "yes" if c["agrees"] else "NO", _scientific(c["error_against_bf16"]),
+            "-" if c["same_token"] is None else f"{100 * c['same_token']:.0f} %",
+        )
+        for c in checks
+    ]  # fmt: skip
+    return Table(heads, cells, keys=1, words=("weights", "cache", "agrees"))
+
+
+def parts_table(row: Mapping[str, Any]) -> Table:
+    """Lay out the parts of one step: which of them is off."""
+    heads = ("part", "measured [ms]", "bound [ms]", "at ceilings [ms]", "at ceilings / measured")
+    cells = [
+        (
+            p["part"],
+            _ms(p["measured_s"]),
+            _ms(p["bound_s"]),
+            _ms(p["ceiling_bound_s"]),
+            "-"
+            if not p["measured_s"] or p["ceiling_bound_s"] is None
+            else f"{p['ceiling_bound_s'] / p['measured_s']:.2f}",
+        )
+        for p in row["parts"]
+    ]
+    where = (
+        f"{row['model']}, {row['weights']}, batch {row['batch']}, {row['context_tokens']} tokens"
+    )
+    return Table(heads, cells, where)
+
+
+def ceilings_table(answer: Mapping[str, Any]) -> Table:
+    """Lay out what was measured of the device itself."""
+    found = answer["ceilings"]
+    rows = [
+        (f"{name} [GB/s]", f"{found[name]['bytes_per_s'] / 1e9:,.4g}",
+         f"{found[name]['low_bytes_per_s'] / 1e9:,.4g}-{found[name]['high_bytes_per_s'] / 1e9:,.4g}",
+         found[name]["kernel"])
+        for name in ("read", "copy")
+    ]  # fmt: skip
+    rows += [
+        (f"products in {name} [GFLOP/s]", f"{r['flops_per_s'] / 1e9:,.4g}",
+         f"{r['low_flops_per_s'] / 1e9:,.4g}-{r['high_flops_per_s'] / 1e9:,.4g}",
+         " x ".join(map(str, r["shape"])))
+        for name, r in found["matmul"].items()
+    ]  # fmt: skip
+    rows += [
+        (f"start of a kernel, {name.removesuffix('_s')} [us]", f"{1e6 * s:,.3g}", "", "")
+        for name, s in found["launch"].items()
+        if name.endswith("_s") and s is not None
+    ]
+    rows += [
+        (f"all-reduce of {m['bytes']:,} B [us]", f"{1e6 * m['seconds']:,.4g}",
+         f"{1e6 * m['low_s']:,.4g}-{1e6 * m['high_s']:,.4g}", "")
+        for m in found.get("all_reduce", ())
+    ]  # fmt: skip
+    return Table(("ceiling", "median", "p10-p90", "by"), rows, keys=1, words=("by",))
+
+
+def plan_page(answer: Mapping[str, Any]) -> Page:
+    """Lay out what would run."""
+    heads = ("model", "weights", "cache", "phase", "batch", "context", "layers", "memory [GB]",
+             "fits", "about [s]", "why not")  # fmt: skip
+    cells = [
+        (
+            r["model"], r["weights"], r["kv"] or "-", r.get("phase", "-"), _count(r.get("batch")),
+            _count(r.get("context_tokens")), _layers(r),
+            f"{r['memory_bytes'] / 1e9:,.2f}" if "memory_bytes" in r else "-",
+            {True: "yes", False: "no"}.get(r.get("fits"), "-"),
+            f"{r['expected_s']:,.1f}" if "expected_s" in r else "-", r.get("excluded") or "",
+        )
+        for r in answer["rows"]
+    ]  # fmt: skip
+    words = ("weights", "cache", "phase", "fits", "why not")
+    notes = (
+        f"{answer['device']['name']}: {answer['free_bytes'] / 1e9:,.1f} GB are free",
+        f"about {answer['expected_s']:,.0f} s in all, and the ceilings before; nothing has run",
+    )
+    return Page([Table(heads, cells, keys=1, words=words)], notes)
+
+
+def _layers(row: Mapping[str, Any]) -> str:
+    if "layers" not in row:
+        return "-"
+    whole = row["cut_from_layers"]
+    return f"{row['layers']}" if whole is None else f"{row['layers']} of {whole}"
+
+
+def summary_told(answer: Mapping[str, Any]) -> list[str]:
+    """Say in sentences how far off the predictions were."""
+    s = answer["summary"]
+    said = [f"{s['measured']} of {s['points']} points were measured on {answer['device']['name']}"]
+    if s["not_below_bound"] is not None:
+        said.append(f"{100 * s['not_below_bound']:.0f} % are not below the bound at ceilings")
+    for key, what in (
+        ("median_bound_error", "bound"),
+        ("median_ceiling_error", "bound at measured ceilings"),
+        ("median_error", "estimate"),
+        ("median_calibrated_error", "calibrated on the other half"),
+    ):
+        if s[key] is not None:
+            said.append(f"{what}: off by {100 * s[key]:.1f} % (median)")
+    if answer["interrupted"]:
+        said.append("the run was interrupted: this is what had been measured")
+    return ["; ".join(said)]
+
+
+def percent(share: float | None) -> str:
+    """Write an error with its sign."""
+    return "-" if share is None else f"{100 * share:+.1f} %"
+
+
+def _scientific(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1e}"
+
+
+def _count(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def _ms(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{1e3 * seconds:,.4g}"
