@@ -12,7 +12,7 @@ from .case import Case
 from .engines import MICRO, NEEDED, find_constants
 from .entries import figure_value
 from .errors import RooflmError, nearest
-from .estimate import Constants, Kernel, estimate_time
+from .estimate import TILE_ROWS, Constants, Kernel, estimate_time
 from .hardware import Machine
 from .passes import Precision, decode
 from .plain import is_map
@@ -205,7 +205,10 @@ def base_constants(case: Case, engine: str | None = None) -> Constants:
     if found is None and engine is not None:
         raise RooflmError(why, "--engine")
     if found is None:
-        return Constants("", PLAIN, formats=dict.fromkeys(_formats(case.precision), 1.0))
+        # Vectors have kernels of their own on a CPU; a GPU computes whole tiles.
+        tile = 1 if case.machine.kind == "cpu" else TILE_ROWS
+        formats = dict.fromkeys(_formats(case.precision), 1.0)
+        return Constants("", PLAIN, formats=formats, tile_rows=tile)
     return replace(
         found,
         kernels=_without_bandwidth(found),
@@ -485,7 +488,8 @@ def calibrated_constants(
     constants = entry["constants"]
     formats = dict.fromkeys(map(str, entry["weights"]), 1.0)
     found, _ = find_constants(machine, entry.get("engine"))
-    base = Constants("calibration", PLAIN, formats=formats, decode_only=True)
+    tile = 1 if machine.kind == "cpu" else TILE_ROWS
+    base = Constants("calibration", PLAIN, formats=formats, tile_rows=tile, decode_only=True)
     if found is not None and "engine" in entry:
         kernels = _without_bandwidth(found)
         base = replace(base, kernels=kernels, tile_rows=found.tile_rows, experts=found.experts)

@@ -7,14 +7,15 @@ reads faster than its ceiling would be a find. Left out: what two kernels reach 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from .device import Timing, cache_bytes, memory_free, synchronize, timed
+from .device import Timing, alternated, cache_bytes, memory_free, synchronize, timed
 from .linears import Tensor
 
 LEAST_BUFFER = 2**29
-MOST_BUFFER = 2**33
+MOST_BUFFER = 2**31
 CACHES = 16
 """A buffer is so many times the last-level cache."""
 LAUNCHES = 1000
@@ -35,10 +36,22 @@ def buffer_bytes(device: Any) -> int:
     return min(wanted, MOST_BUFFER, max(2**20, memory_free(device) // 4)) // 2**20 * 2**20
 
 
-def bandwidths(device: Any, runs: int = 9, size: int | None = None) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Reader:
+    """The fastest way to read a buffer, kept to be timed again beside every step."""
+
+    run: Callable[[], object]
+    kernel: str
+    bytes: int
+
+
+def bandwidths(
+    device: Any, runs: int = 9, size: int | None = None
+) -> tuple[dict[str, Any], Reader]:
     """Measure the read bandwidth, and that of a copy (bytes read and written) [B/s].
 
-    runs: timed repeats of each kernel; size: of the buffer [B].
+    runs: timed repeats of each kernel; size: of the buffer [B]. Returns the figures, and what reads
+    the buffer fastest.
     """
     import torch
 
@@ -46,44 +59,34 @@ def bandwidths(device: Any, runs: int = 9, size: int | None = None) -> dict[str,
     # Random, not zeros: pages that were never written may all be one page.
     buffer = torch.rand(size // 4, dtype=torch.float32, device=device)
     size = buffer.numel() * 4
-    timings = {name: timed(run, device, runs) for name, run in _readers(buffer).items()}
+    readers = _readers(buffer)
+    timings = {name: timed(run, device, runs) for name, run in readers.items()}
     kernel = min(timings, key=lambda name: timings[name].median_s)
-    half = timed(_readers(buffer[: buffer.numel() // 2])["sum"], device, runs)
+    half = buffer[: buffer.numel() // 2]
+    whole, part = alternated(readers["sum"], half.sum, device, runs)
     target = torch.empty_like(buffer)
     copied = timed(lambda: target.copy_(buffer), device, runs)
-    return {
-        "read": _rate(size, timings[kernel]) | {"kernel": kernel, "buffer_bytes": size},
-        "copy": _rate(2 * size, copied) | {"kernel": "copy", "buffer_bytes": 2 * size},
-        "growth": timings["sum"].median_s / half.median_s,
+    figures = {
+        "read": rate(size, timings[kernel]) | {"kernel": kernel, "buffer_bytes": size},
+        "copy": rate(2 * size, copied) | {"kernel": "copy", "buffer_bytes": 2 * size},
+        "growth": whole.median_s / part.median_s,
     }
+    return figures, Reader(readers[kernel], kernel, size)
 
 
 def _readers(buffer: Tensor) -> dict[str, Callable[[], object]]:
     """List ways to read a whole buffer once."""
     import torch
 
-    found: dict[str, Callable[[], object]] = {
+    return {
         "sum": buffer.sum,
         "amax": lambda: torch.amax(buffer),
         "sum of 64-bit integers": buffer.view(torch.int64).sum,
     }
-    if buffer.device.type == "cpu":
-        from .linears import make_linear
-
-        rows = 2048
-        columns = buffer.numel() * 2 // rows
-        parts = [
-            make_linear(w.view(torch.bfloat16).reshape(-1, rows), "bf16")
-            for w in buffer[: columns * rows // 2].chunk(16)
-            if w.numel() * 2 % rows == 0
-        ]
-        x = torch.rand(4, rows).to(torch.bfloat16)
-        if sum(p.bytes for p in parts) == buffer.numel() * 4:
-            found["linear, four rows"] = lambda: [part(x) for part in parts]
-    return found
 
 
-def _rate(size: float, found: Timing, unit: str = "bytes_per_s") -> dict[str, Any]:
+def rate(size: float, found: Timing, unit: str = "bytes_per_s") -> dict[str, Any]:
+    """Turn the time of so many bytes or operations into a rate with its spread."""
     return {
         unit: size / found.median_s,
         f"low_{unit}": size / found.high_s,
@@ -110,9 +113,9 @@ def matmul_rates(
             except Exception as e:  # torch has no such product here, or it is out of memory
                 lacks[name] = str(e).splitlines()[0][:160] if str(e) else type(e).__name__
                 break
-            rate = _rate(2 * side**3, timing, "flops_per_s") | {"shape": [side] * 3}
-            if best is None or rate["flops_per_s"] > best["flops_per_s"]:
-                best = rate
+            found_rate = rate(2 * side**3, timing, "flops_per_s") | {"shape": [side] * 3}
+            if best is None or found_rate["flops_per_s"] > best["flops_per_s"]:
+                best = found_rate
             if timing.median_s > 1.0:
                 # Far from any use: larger ones would take minutes.
                 break
@@ -183,7 +186,7 @@ def doubts(
     known [B/s].
     """
     read, said = found["read"], list[str]()
-    rate, size, cache = read["bytes_per_s"], read["buffer_bytes"], cache_bytes(device)
+    reached, size, cache = read["bytes_per_s"], read["buffer_bytes"], cache_bytes(device)
     if cache is not None and size < 4 * cache:
         said.append(
             f"cache-resident: a buffer of {size / 1e6:,.0f} MB is not four times the last-level "
@@ -194,8 +197,8 @@ def doubts(
             f"a buffer of twice the size takes {found['growth']:.2f} times as long, not twice: "
             "something else than reading was timed, or the clock stopped before the device did"
         )
-    if datasheet_bytes_per_s is not None and rate > ABOVE * datasheet_bytes_per_s:
-        above = rate / datasheet_bytes_per_s
+    if datasheet_bytes_per_s is not None and reached > ABOVE * datasheet_bytes_per_s:
+        above = reached / datasheet_bytes_per_s
         why = (
             "the clock stopped before the device did"
             if above > UNFINISHED

@@ -100,6 +100,33 @@ def timed(
     return timing(found)
 
 
+def alternated(
+    run: Callable[[], object],
+    other: Callable[[], object],
+    device: Any,
+    runs: int = 9,
+    warm: int = 2,
+    seconds: float | None = None,
+) -> tuple[Timing, Timing]:
+    """Time two functions in turns, so that both see the same device: it may be another one soon.
+
+    The arguments are those of `timed`. Returns the times of `run` and of `other`.
+    """
+    for _ in range(warm):
+        run()
+        other()
+    synchronize(device)
+    found: list[float] = []
+    beside: list[float] = []
+    start = time.perf_counter()
+    while len(found) < runs:
+        beside.append(_once(other, device))
+        found.append(_once(run, device))
+        if seconds is not None and len(found) >= 3 and time.perf_counter() - start > seconds:
+            break
+    return timing(found), timing(beside)
+
+
 def _once(run: Callable[[], object], device: Any) -> float:
     if device.type != "cuda":
         before = time.perf_counter()

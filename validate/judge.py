@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..calc import calibrate
@@ -32,7 +33,9 @@ def judge(answer: dict[str, Any], machine: Machine | None, plan: Plan) -> None:
     if machine is not None:
         for rows in grouped(answer["rows"]).values():
             try:
-                answer["calibrations"].append(_calibrated(rows, machine, plan))
+                answer["calibrations"].append(
+                    _calibrated(rows, machine, plan, answer["preset"] is not None)
+                )
             except RooflmError as e:
                 first = rows[0]
                 answer["calibrations"].append(
@@ -64,7 +67,9 @@ def halves(rows: Sequence[Mapping[str, Any]]) -> tuple[list[int], list[int]]:
     return white, black
 
 
-def _calibrated(rows: Sequence[dict[str, Any]], machine: Machine, plan: Plan) -> dict[str, Any]:
+def _calibrated(
+    rows: Sequence[dict[str, Any]], machine: Machine, plan: Plan, preset: bool
+) -> dict[str, Any]:
     """Predict each half with constants from the other, and fit those of a calibration on all."""
     first = rows[0]
     case = _case(first, machine, plan)
@@ -72,33 +77,48 @@ def _calibrated(rows: Sequence[dict[str, Any]], machine: Machine, plan: Plan) ->
     base = _base(case)
     parts = halves(rows)
     for fitted, judged in (parts, parts[::-1]):
-        own = [points[i] for i in fitted]
-        chosen = _chosen(case, own, base)
-        values = calibrate.fitted_values(case, own, base, chosen)
+        own, others = ([points[i] for i in half] for half in (fitted, judged))
+        seen = _as_it_was(case, [rows[i] for i in fitted], preset)
+        values = calibrate.fitted_values(seen, own, base, _chosen(case, own, base))
         there = calibrate.estimated_steps(
-            case, [points[i] for i in judged], calibrate.with_values(base, values)
+            _as_it_was(case, [rows[i] for i in judged], preset),
+            others,
+            calibrate.with_values(base, values),
         )
         for i, seconds in zip(judged, there, strict=True):
             rows[i]["calibrated_s"] = float(seconds)
             rows[i]["calibrated_error"] = float(seconds) / rows[i]["measured_s"] - 1
-    chosen = _chosen(case, points, base)
-    values = calibrate.fitted_values(case, points, base, chosen)
-    seen = calibrate.estimated_steps(case, points, calibrate.with_values(base, values))
+    whole = _as_it_was(case, rows, preset)
+    values = calibrate.fitted_values(whole, points, base, _chosen(case, points, base))
+    again = calibrate.estimated_steps(whole, points, calibrate.with_values(base, values))
     unseen = [abs(r["calibrated_error"]) for r in rows]
     return calibrate.described(case, base, values) | {
         "layers": first["layers"],
         "rows": [
             {"unseen_error": r["calibrated_error"], "error": float(s) / r["measured_s"] - 1}
-            for r, s in zip(rows, seen, strict=True)
+            for r, s in zip(rows, again, strict=True)
         ],
         "summary": {
             "median_unseen_error": statistics.median(unseen),
             "largest_unseen_error": max(unseen),
             "largest_error": max(
-                abs(float(s) / r["measured_s"] - 1) for r, s in zip(rows, seen, strict=True)
+                abs(float(s) / r["measured_s"] - 1) for r, s in zip(rows, again, strict=True)
             ),
         },
     }
+
+
+def _as_it_was(case: Case, rows: Sequence[Mapping[str, Any]], preset: bool) -> Case:
+    """Give each point the read bandwidth that was measured beside it; a preset keeps its own.
+
+    Constants are shares: of the datasheet's rate, or of what the device reached at the time.
+    """
+    if preset:
+        return case
+    import numpy as np
+
+    reads: Any = np.array([row["read_bytes_per_s"] for row in rows])
+    return replace(case, machine=replace(case.machine, bandwidth_bytes_per_s=reads))
 
 
 def _case(row: Mapping[str, Any], machine: Machine, plan: Plan) -> Case:
@@ -172,12 +192,12 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def is_below(row: Mapping[str, Any]) -> bool:
     """Tell whether a step was faster than its bound at measured ceilings, spread allowed for.
 
-    The step may be as slow as its slow runs, and the ceiling was seen to drift.
+    The step may be as slow as its slow runs, and the ceiling as low as its slow ones.
     """
     bound = row["ceiling_bound_s"]
     if bound is None:
         return False
-    return bool(row["measured_high_s"] < bound * (1 - BELOW - abs(row["drift"])))
+    return bool(row["measured_high_s"] < bound * (1 - BELOW - row["read_spread"]))
 
 
 def _median(values: Sequence[float]) -> float | None:
@@ -189,8 +209,8 @@ def told(answer: Mapping[str, Any]) -> list[str]:
     said = [
         "measured: median of runs, each from an idle device to an idle device; the spread is the "
         "tenth to the ninetieth percentile",
-        "bound at ceilings: read bandwidth as measured before and after each point, products as "
-        "measured at the start",
+        "bound at ceilings: read bandwidth as measured in turns with the steps, products as measured "
+        "at the start",
         "calibrated: constants fitted on half of the points of a model and format, predicting the "
         "other half",
         "weights and caches are random numbers: what a format costs in quality has to be measured "

@@ -12,7 +12,7 @@ from functools import cache, partial
 from typing import Any, TypeAlias
 
 from ..calc.errors import RooflmError
-from .device import cache_bytes, quickest
+from .device import quickest, timed
 
 Tensor: TypeAlias = Any
 """A torch tensor; torch is imported where it is used."""
@@ -116,7 +116,7 @@ def _plain(weight: Tensor, pack: bool) -> Stored:
     if pack and weight.device.type == "cpu" and _packs(weight.dtype):
         packed = _pack(weight)
         return Stored(
-            lambda x: _packed_linear(x, packed),
+            lambda x: _padded_linear(x, packed),
             (packed,),
             PACKED,
             lambda: packed.to_dense().float(),
@@ -139,6 +139,50 @@ def _packed_linear(x: Tensor, packed: Tensor) -> Tensor:
     import torch
 
     return torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], "")
+
+
+MOST_PADDED = 8
+"""Rows up to which others are tried in their place."""
+
+
+def padded_to(dtype: Any, rows: int) -> int:
+    """Tell how many rows a packed matrix is multiplied by in place of a few: the quickest number."""
+    return _quickest_rows(dtype)[rows] if rows <= MOST_PADDED else rows
+
+
+@cache
+def _quickest_rows(dtype: Any) -> dict[int, int]:
+    """Measure how many rows take least time, of those that are enough.
+
+    oneDNN has kernels for some numbers of rows: one or two take longer than five.
+    """
+    import torch
+
+    columns, rows, many = 4096, 2048, 16
+    laid = [_pack(torch.rand(columns, rows).to(dtype)) for _ in range(many)]
+    seconds: dict[int, float] = {}
+    for n in range(1, MOST_PADDED + 1):
+        x = torch.rand(n, rows).to(dtype)
+        run = partial(_all, laid, x)
+        seconds[n] = timed(run, x.device, runs=5).median_s
+    return {n: min(range(n, MOST_PADDED + 1), key=lambda m: seconds[m]) for n in seconds}
+
+
+def _all(laid: Sequence[Tensor], x: Tensor) -> None:
+    for packed in laid:
+        _packed_linear(x, packed)
+
+
+def _padded_linear(x: Tensor, packed: Tensor) -> Tensor:
+    import torch
+
+    flat = x.reshape(-1, x.shape[-1])
+    rows = flat.shape[0]
+    wanted = padded_to(x.dtype, rows)
+    if wanted == rows:
+        return _packed_linear(x, packed)
+    more = torch.nn.functional.pad(flat, (0, 0, 0, wanted - rows))
+    return _packed_linear(more, packed)[:rows].reshape(*x.shape[:-1], -1)
 
 
 @cache
@@ -268,8 +312,3 @@ def _compiled(run: Callable[..., Any]) -> Callable[..., Any]:
     import torch
 
     return torch.compile(run, dynamic=False)
-
-
-def flush_bytes(device: Any) -> int:
-    """Bytes that have to be read so that nothing of before is left in the caches [B]."""
-    return 4 * (cache_bytes(device) or 2**26)

@@ -26,6 +26,7 @@ from . import ceilings, elementwise, judge, measured
 from .agreement import agreement, format_errors
 from .device import (
     Timing,
+    alternated,
     find_device,
     identity,
     memory_free,
@@ -34,7 +35,6 @@ from .device import (
     resident_bytes,
     state,
     synchronize,
-    timed,
 )
 from .layers import DeltaLayer, Maker, Mamba2Layer
 from .network import Network, build, cut, held_caches
@@ -46,8 +46,6 @@ BUILD_S = {"cpu": 2e-8, "cuda": 2e-10}
 """Time of a random weight and its format, roughly [s]."""
 SLOWER = 2.5
 """A step is taken to last so many times its bound when a run is planned."""
-REREAD_RUNS = 3
-"""Runs of the read bandwidth that is measured again between points."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +142,7 @@ def _measure(
 ) -> None:
     talk.say("measuring ceilings")
     start = time.monotonic()
-    answer["ceilings"] = _ceilings(plan, device, preset)
+    answer["ceilings"], reader = _ceilings(plan, device, preset)
     answer["state"] = state(device)
     machine = _machine(answer, preset)
     assert machine is not None
@@ -155,7 +153,7 @@ def _measure(
     talk.seconds = sum(_expected(s, p, machine, plan) for s in subjects for p in s.points)
     for subject in subjects:
         _check(plan, device, subject, answer)
-        for row in _rows(plan, device, subject, machine, answer, talk, start):
+        for row in _rows(plan, device, subject, machine, answer, reader, talk, start):
             answer["rows"].append(row)
             keep(answer)
         _free(device)
@@ -163,9 +161,11 @@ def _measure(
     answer["seconds"] = time.monotonic() - start
 
 
-def _ceilings(plan: Plan, device: Any, preset: Machine | None) -> dict[str, Any]:
+def _ceilings(
+    plan: Plan, device: Any, preset: Machine | None
+) -> tuple[dict[str, Any], ceilings.Reader]:
     runs = 3 if plan.quick else 9
-    found = ceilings.bandwidths(device, runs)
+    found, reader = ceilings.bandwidths(device, runs)
     formats = ("fp32", "bf16") if plan.quick else ceilings.FORMATS
     rates, lacks = ceilings.matmul_rates(device, formats, 3 if plan.quick else 7)
     sheet = None if preset is None else preset.bandwidth_bytes_per_s
@@ -177,7 +177,7 @@ def _ceilings(plan: Plan, device: Any, preset: Machine | None) -> dict[str, Any]
     }
     if plan.ranks.count > 1:
         found["all_reduce"] = plan.ranks.all_reduce_times(device)
-    return found
+    return found, reader
 
 
 def _subjects(
@@ -339,6 +339,7 @@ def _rows(
     subject: Subject,
     machine: Machine,
     answer: dict[str, Any],
+    reader: ceilings.Reader,
     talk: Talk,
     start: float,
 ) -> Iterator[dict[str, Any]]:
@@ -363,7 +364,7 @@ def _rows(
         try:
             if plan.ranks.most(time.monotonic() - start) > plan.budget_s:
                 raise RooflmError(f"the time of the run, {plan.budget_s:g} s, was over", "--budget")
-            yield _point(plan, device, subject, network, point, machine, answer, before)
+            yield _point(plan, device, subject, network, point, machine, answer, reader, before)
         except (RooflmError, RuntimeError, MemoryError) as e:
             yield _failed(subject, point, _reason(e))
         _free(device)
@@ -394,6 +395,7 @@ def _point(
     point: tuple[str, int, int],
     machine: Machine,
     answer: dict[str, Any],
+    reader: ceilings.Reader,
     before: int | None,
 ) -> dict[str, Any]:
     """Run one point and compare it with what is predicted of it."""
@@ -406,7 +408,6 @@ def _point(
     if positions and positions < S:
         raise RooflmError(f"the model has {positions:,} positions, not {S:,}", "--context")
     _check_memory(plan, subject, network, point, machine, device)
-    reads = ceilings.bandwidths(device, REREAD_RUNS)["read"]
     caches = network.caches(B, S)
     network.fill(caches)
     tokens = torch.randint(
@@ -425,15 +426,18 @@ def _point(
 
     # Ranks have to run equally often.
     limit = plan.budget_s / 4 if plan.ranks.count == 1 else None
-    eager = timed(step, device, plan.runs, warm=2, seconds=limit)
+    best, reads = alternated(step, reader.run, device, plan.runs, seconds=limit)
+    eager = best
     peak = peak_bytes(device)
     touched = network.touched()
     parts = _parts(network, step, device, plan)
-    graph, lacks = (None, "") if device.type != "cuda" else _graphed(step, device, plan)
-    after = ceilings.bandwidths(device, REREAD_RUNS)["read"]
-    around = (reads["bytes_per_s"] + after["bytes_per_s"]) / 2
-    drift = after["bytes_per_s"] / reads["bytes_per_s"] - 1
-    best = eager if graph is None else graph
+    mode, lacks = "eager", ""
+    if device.type == "cuda":
+        graph, lacks = _graphed(step, device)
+        if graph is not None:
+            best, reads = alternated(graph, reader.run, device, plan.runs)
+            mode = "graph"
+    around = reader.bytes / reads.median_s
     case = _case(_with_touched(subject, B * (S if phase == "prefill" else 1), touched), machine)
     here = measured.at_ceilings(machine, answer["ceilings"])
     here = replace(here, bandwidth_bytes_per_s=around)
@@ -445,7 +449,7 @@ def _point(
     if device.type == "cpu":
         peak = None if peak is None or before is None else peak - before
     return row | {
-        "mode": "graph" if graph is not None else "eager",
+        "mode": mode,
         "graph_lacks": lacks or None,
         "eager_s": eager.median_s,
         "kernels": network.kernels | ({"attention": kernel} if kernel else {}),
@@ -454,7 +458,7 @@ def _point(
         "allocated_cache_bytes": allocated,
         "peak_bytes": peak,
         "read_bytes_per_s": around,
-        "drift": drift,
+        "read_spread": reads.spread,
         "clock_mhz": state(device)["clock_mhz"],
         "excluded": None,
     }
@@ -475,8 +479,8 @@ def _check_memory(
         raise RooflmError(f"{need}, and {free / 1e9:,.1f} are free")
 
 
-def _graphed(step: Callable[[], Any], device: Any, plan: Plan) -> tuple[Timing | None, str]:
-    """Time a step as one CUDA graph; None and the reason where it cannot be captured."""
+def _graphed(step: Callable[[], Any], device: Any) -> tuple[Callable[[], Any] | None, str]:
+    """Capture a step as one CUDA graph; None and the reason where it cannot be."""
     try:
         side = torch.cuda.Stream(device)
         side.wait_stream(torch.cuda.current_stream(device))
@@ -487,10 +491,10 @@ def _graphed(step: Callable[[], Any], device: Any, plan: Plan) -> tuple[Timing |
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             step()
-        return timed(graph.replay, device, plan.runs, warm=2), ""
     except RuntimeError as e:
         synchronize(device)
         return None, str(e).splitlines()[0][:200]
+    return graph.replay, ""
 
 
 def _parts(network: Network, step: Callable[[], Any], device: Any, plan: Plan) -> dict[str, float]:
