@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 POINT = ("batch", "context", "latency")
 CONSTANTS = ("memory", "layer", "sequence", "attention", "compute", "serial")
-"""What may be fitted: a share of the bandwidth, the time of a layer and that of a sequence; where they
-are asked for, the share of the bandwidth that attention reaches, that of the peak that matrix
+"""What may be fitted: a share of the bandwidth, the time of a layer and that of a sequence; where
+they are asked for, the share of the bandwidth that attention reaches, that of the peak that matrix
 products reach, and the share of the shorter of their two times that the longer does not hide."""
 USUAL = CONSTANTS[:3]
 """What is fitted unless it is said, in this order, as far as the points carry it."""
@@ -156,8 +156,8 @@ def calibrate(
             },
             "assumptions": [
                 f"fitted: {', '.join(values)}; {_kept(base)}",
-                "it holds for these formats on this chip, and for models of other sizes as far as a "
-                "layer costs the same; --calibration FILE uses it",
+                "it holds for these formats on this chip, and for models of other sizes as far as "
+                "a layer costs the same; --calibration FILE uses it",
                 *_limits_told(values),
             ],
         }

@@ -22,8 +22,9 @@ def draw(answer: Mapping[str, Any], path: str) -> Any:
     who, summary = answer["device"], answer["summary"]
     best = "calibrated_s" if any(r["calibrated_s"] for r in rows) else "ceiling_bound_s"
     caption = (
-        f"{len(rows)} steps on {who['name']}, {answer['date']}, torch {who['torch']}. Left: medians "
-        "and the tenth to ninetieth percentile of the measurements; the line is equality. Right: "
+        f"{len(rows)} steps on {who['name']}, {answer['date']}, torch {who['torch']}. Left: "
+        "medians and the tenth to ninetieth percentile of the measurements; the line is equality. "
+        "Right: "
         f"error of '{PREDICTIONS[best][0]}'; lines 15 % to either side."
     )
     drawing, (left, right) = figure(2, caption)
@@ -46,7 +47,9 @@ def draw(answer: Mapping[str, Any], path: str) -> Any:
         left.plot(ends, ends, color="black", linewidth=0.8)
         left.legend(frameon=False, fontsize=8)
     series = dict.fromkeys((r["weights"], r["context_tokens"]) for r in rows)
-    colours = dict(zip(dict.fromkeys(r["weights"] for r in rows), (BLUE, VERMILION, GREEN, GREY)))
+    colours = dict(
+        zip(dict.fromkeys(r["weights"] for r in rows), (BLUE, VERMILION, GREEN, GREY), strict=False)
+    )
     for i, (weights, context) in enumerate(series):
         own = [
             r

@@ -1,4 +1,4 @@
-"""`python -m rooflm.validate`: as `rooflm validate`, where only torch, numpy and PyYAML are there."""
+"""`python -m rooflm.validate`: needs no more than torch, numpy and PyYAML."""
 
 from __future__ import annotations
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import torch
-
 from ..calc.errors import RooflmError
 from ..calc.formats import CACHES, FORMATS
 from ..calc.model import Model
@@ -14,25 +12,25 @@ from ..calc.passes import Precision
 from . import reference
 from .layers import Maker
 from .network import Network, build, small
+from .untyped import Tensor, torch
 
 SEQUENCES, PROMPT, TOKENS = 2, 6, 14
 """Two sequences: a prompt of six tokens, and eight steps over a cache."""
 
-TOLERANCES = {"fp32": 1e-4, "fp16": 0.01, "bf16": 0.03, "fp8": 0.12}
+TOLERANCES = {"fp32": 1e-4, "fp16": 0.03, "bf16": 0.1, "fp8": 0.2}
 """Relative error of the logits that the numbers of activations and cache explain."""
 
 
 def agreement(model: Model, precision: Precision, device: Any, seed: int = 0) -> dict[str, Any]:
     """Compare cached steps with a cacheless forward of the same weights, on small shapes.
 
-    Returns the relative error of the logits (root mean square, the 75th percentile over sequences
-    and steps, since a token whose experts are nearly tied may choose others in 16 bits), what is
-    allowed, and whether they agree.
+    Returns the relative error of the logits (root mean square; the largest of all sequences and
+    steps), what is allowed, and whether they agree.
     """
     network, tokens = _network(model, precision, device, seed)
     got = cached_logits(network, tokens)
     want = reference.logits(network, tokens)[:, PROMPT - 1 :]
-    error = relative_error(got, want, 0.75)
+    error = relative_error(got, want)
     kinds = (precision.activations.name, precision.cache.name)
     if any(c.name == "fp8" for c in (precision.weights, *(kind for _, kind in precision.parts))):
         # Activations are rounded to fp8 for such products.
@@ -65,9 +63,7 @@ def format_errors(model: Model, precision: Precision, device: Any, seed: int = 0
     }
 
 
-def _network(
-    model: Model, precision: Precision, device: Any, seed: int
-) -> tuple[Network, torch.Tensor]:
+def _network(model: Model, precision: Precision, device: Any, seed: int) -> tuple[Network, Tensor]:
     tiny = small(model)
     maker = Maker(precision, device, seed, keep=True, most_positions=TOKENS + 1)
     random = torch.Generator().manual_seed(seed)
@@ -75,7 +71,7 @@ def _network(
     return build(tiny, maker), tokens
 
 
-def cached_logits(network: Network, tokens: torch.Tensor, prompt: int = PROMPT) -> torch.Tensor:
+def cached_logits(network: Network, tokens: Tensor, prompt: int = PROMPT) -> Tensor:
     """Compute a prompt, then a step for each further token: logits of these, [B, steps, V]."""
     B, T = tokens.shape
     caches = network.caches(B, T)
@@ -84,7 +80,7 @@ def cached_logits(network: Network, tokens: torch.Tensor, prompt: int = PROMPT) 
     return torch.stack(rows, 1).float()
 
 
-def relative_error(got: torch.Tensor, want: torch.Tensor, share: float = 1.0) -> float:
+def relative_error(got: Tensor, want: Tensor, share: float = 1.0) -> float:
     """Root mean square of a difference over that of what is right, a quantile over the rows."""
     off = (got - want).pow(2).mean(-1).sqrt() / want.pow(2).mean(-1).sqrt()
     return float(torch.quantile(off.flatten().cpu(), share))

@@ -1,4 +1,4 @@
-"""What is typed after `rooflm validate`: one parser, with or without the rest of the command line."""
+"""What is typed after `rooflm validate`: one parser, with or without typer."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def parser(program: str) -> Parser:
     """Make the parser of a program's arguments."""
     made = Parser(
         prog=program,
-        description="Run real decode and prefill steps on the device at hand, and print how far off "
-        "the predictions of the same steps were.",
+        description="Run real decode and prefill steps on the device at hand, and print how far "
+        "off the predictions of the same steps were.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

@@ -10,13 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import torch
-from torch.nn import functional as F
-
 from ..calc.errors import RooflmError
 from .device import quickest
+from .untyped import Tensor, functional, torch
 
-Tensor = torch.Tensor
 Kernel = Callable[..., Tensor]
 """Queries, keys, values and a scale to outputs; over prompts also what queries see."""
 
@@ -32,7 +29,7 @@ def decode_matmul(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
 
 def decode_sdpa(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     """Scaled dot-product attention, the kernel of torch's choice."""
-    return F.scaled_dot_product_attention(q, k.to(q.dtype), v.to(q.dtype), scale=scale)
+    return functional.scaled_dot_product_attention(q, k.to(q.dtype), v.to(q.dtype), scale=scale)
 
 
 def _backend(name: str) -> Kernel:
@@ -74,7 +71,7 @@ def prefill_sdpa(q: Tensor, k: Tensor, v: Tensor, scale: float, span: Span | Non
     """Causal attention of a whole prompt: [B, N, T, H] against [B, K, T, H]."""
     if span is not None:
         return prefill_blocks(q, k, v, scale, span)
-    return F.scaled_dot_product_attention(
+    return functional.scaled_dot_product_attention(
         q, k, v, is_causal=True, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
     )
 
@@ -152,11 +149,11 @@ def fastest_prefill(
     kernels: Mapping[str, Kernel], q: Tensor, k: Tensor, v: Tensor, scale: float
 ) -> str:
     """Name the kernel of attention over prompts that is fastest, of those that agree."""
-    short = tuple(t[:, :, :BLOCK].contiguous() for t in (q, k, v))
-    right = prefill_blocks(*(t.float() for t in short), scale)
+    few = [t[:, :, :BLOCK].contiguous() for t in (q, k, v)]
+    right = prefill_blocks(few[0].float(), few[1].float(), few[2].float(), scale)
 
     def ready(kernel: Kernel) -> Callable[[], object]:
-        _same(kernel(*short, scale), right)
+        _same(kernel(*few, scale), right)
         return lambda: kernel(q, k, v, scale)
 
     ways = {n: partial(ready, kernel) for n, kernel in kernels.items()}

@@ -1,4 +1,4 @@
-"""Ceilings of the device at hand: the rates that no step can beat, and what a kernel costs to start.
+"""Ceilings of the device at hand: rates that no step can beat, and what a kernel costs to start.
 
 Each is the best of several kernels over data many times the last-level cache, so that a step that
 reads faster than its ceiling would be a find. Left out: what two kernels reach at once.
@@ -12,7 +12,8 @@ from functools import partial
 from typing import Any
 
 from .device import Timing, alternated, cache_bytes, memory_free, synchronize, timed
-from .linears import Tensor
+from .linears import dtype_of, make_linear
+from .untyped import Tensor, torch
 
 LEAST_BUFFER = 2**29
 MOST_BUFFER = 2**31
@@ -53,12 +54,10 @@ def bandwidths(
     runs: timed repeats of each kernel; size: of the buffer [B]. Returns the figures, and what reads
     the buffer fastest.
     """
-    import torch
-
-    size = buffer_bytes(device) if size is None else size
+    wanted = buffer_bytes(device) if size is None else size
     # Random, not zeros: pages that were never written may all be one page.
-    buffer = torch.rand(size // 4, dtype=torch.float32, device=device)
-    size = buffer.numel() * 4
+    buffer = torch.rand(wanted // 4, dtype=torch.float32, device=device)
+    read = int(buffer.numel() * 4)
     readers = _readers(buffer)
     timings = {name: timed(run, device, runs) for name, run in readers.items()}
     kernel = min(timings, key=lambda name: timings[name].median_s)
@@ -66,18 +65,16 @@ def bandwidths(
     whole, part = alternated(readers["sum"], half.sum, device, runs)
     target = torch.empty_like(buffer)
     copied = timed(lambda: target.copy_(buffer), device, runs)
-    figures = {
-        "read": rate(size, timings[kernel]) | {"kernel": kernel, "buffer_bytes": size},
-        "copy": rate(2 * size, copied) | {"kernel": "copy", "buffer_bytes": 2 * size},
+    figures: dict[str, Any] = {
+        "read": rate(read, timings[kernel]) | {"kernel": kernel, "buffer_bytes": read},
+        "copy": rate(2 * read, copied) | {"kernel": "copy", "buffer_bytes": 2 * read},
         "growth": whole.median_s / part.median_s,
     }
-    return figures, Reader(readers[kernel], kernel, size)
+    return figures, Reader(readers[kernel], kernel, read)
 
 
 def _readers(buffer: Tensor) -> dict[str, Callable[[], object]]:
     """List ways to read a whole buffer once."""
-    import torch
-
     return {
         "sum": buffer.sum,
         "amax": lambda: torch.amax(buffer),
@@ -126,10 +123,6 @@ def matmul_rates(
 
 def _product(name: str, side: int, device: Any) -> Callable[[], object]:
     """Make a square product in a format."""
-    import torch
-
-    from .linears import dtype_of, make_linear
-
     a, b = (torch.rand(side, side, device=device) - 0.5 for _ in range(2))
     if name == "int8":
         left, right = ((t * 254).to(torch.int8) for t in (a, b))
@@ -147,8 +140,6 @@ def _product(name: str, side: int, device: Any) -> Callable[[], object]:
 
 def launch_times(device: Any, compile: bool = True, runs: int = 5) -> dict[str, Any]:
     """Measure what a kernel costs to start [s]: one by one, compiled, and in a CUDA graph."""
-    import torch
-
     tiny = torch.zeros(16, device=device)
 
     def many(step: Callable[[], object]) -> Timing:
@@ -161,7 +152,7 @@ def launch_times(device: Any, compile: bool = True, runs: int = 5) -> dict[str, 
     found: dict[str, Any] = {"eager_s": many(lambda: tiny.add_(1.0)).median_s / LAUNCHES}
     if compile:
         try:
-            compiled = torch.compile(lambda x: x.add_(1.0).mul_(0.5))
+            compiled = torch.compile(_two_steps)
             compiled(tiny)
             found["compiled_s"] = many(lambda: compiled(tiny)).median_s / LAUNCHES
         except Exception as e:  # no compiler on this machine
@@ -175,6 +166,10 @@ def launch_times(device: Any, compile: bool = True, runs: int = 5) -> dict[str, 
                 tiny.add_(1.0)
         found["graph_s"] = timed(graph.replay, device, runs).median_s / LAUNCHES
     return found
+
+
+def _two_steps(x: Tensor) -> Tensor:
+    return x.add_(1.0).mul_(0.5)
 
 
 def doubts(

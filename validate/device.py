@@ -197,7 +197,7 @@ def identity(device: Any) -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
     }
     if device.type == "cuda":
-        facts = torch.cuda.get_device_properties(device)
+        facts = _facts(device)
         found |= {
             "processors": facts.multi_processor_count,
             "compute_capability": f"{facts.major}.{facts.minor}",
@@ -232,12 +232,17 @@ def device_name(device: Any) -> str:
     return f"{names[0]}, {os.cpu_count()} cores" if names else platform.processor() or "CPU"
 
 
+def _facts(device: Any) -> Any:
+    import torch
+
+    found: Any = torch.cuda.get_device_properties(device)  # pyright: ignore
+    return found
+
+
 def memory_total(device: Any) -> int:
     """Memory of a device [B]."""
     if device.type == "cuda":
-        import torch
-
-        return int(torch.cuda.get_device_properties(device).total_memory)
+        return int(_facts(device).total_memory)
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
@@ -256,9 +261,7 @@ def memory_free(device: Any) -> int:
 def cache_bytes(device: Any) -> int | None:
     """Last-level cache of a device; None where nothing tells it [B]."""
     if device.type == "cuda":
-        import torch
-
-        return int(torch.cuda.get_device_properties(device).L2_cache_size)
+        return int(_facts(device).L2_cache_size)
     folder = Path("/sys/devices/system/cpu/cpu0/cache")
     sizes: list[int] = []
     for path in folder.glob("index*/size"):

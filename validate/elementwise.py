@@ -8,23 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
-from torch.nn import functional as F
-
-Tensor = torch.Tensor
+from .untyped import Tensor, functional, torch
 
 EPSILON = 1e-6
 BASE = 10000.0
 """Base of rotary positions; which one makes no difference to cost."""
 
 _COMPILED: dict[str, Callable[..., Any]] = {}
-_FUSES = False
+_fuses = False
 
 
 def fuse(on: bool) -> None:
     """Compile what follows, or do not."""
-    global _FUSES
-    _FUSES = on
+    global _fuses
+    _fuses = on
     if on:
         # Each batch and context is a shape of its own.
         torch._dynamo.config.cache_size_limit = 512
@@ -32,7 +29,7 @@ def fuse(on: bool) -> None:
 
 def fuses() -> bool:
     """Tell whether what runs between the matrices is compiled."""
-    return _FUSES
+    return _fuses
 
 
 def fused(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -40,7 +37,7 @@ def fused(function: Callable[..., Any]) -> Callable[..., Any]:
     name = function.__name__
 
     def run(*args: Any) -> Any:
-        if not _FUSES:
+        if not _fuses:
             return function(*args)
         if name not in _COMPILED:
             _COMPILED[name] = torch.compile(function, dynamic=False)
@@ -53,13 +50,13 @@ def fused(function: Callable[..., Any]) -> Callable[..., Any]:
 @fused
 def rms_norm(x: Tensor, gain: Tensor) -> Tensor:
     """Root-mean-square norm over the last axis."""
-    return F.rms_norm(x, (x.shape[-1],), gain, EPSILON)
+    return functional.rms_norm(x, (x.shape[-1],), gain, EPSILON)
 
 
 @fused
 def layer_norm(x: Tensor, gain: Tensor, bias: Tensor | None) -> Tensor:
     """Mean and variance norm over the last axis."""
-    return F.layer_norm(x, (x.shape[-1],), gain, bias, EPSILON)
+    return functional.layer_norm(x, (x.shape[-1],), gain, bias, EPSILON)
 
 
 def rotary_tables(positions: int, width: int, device: Any) -> tuple[Tensor, Tensor]:
@@ -82,27 +79,28 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def silu_gate(x: Tensor) -> Tensor:
     """Half of a row gates the other: silu(first) * second."""
     first, second = x.chunk(2, dim=-1)
-    return F.silu(first) * second
+    return functional.silu(first) * second
 
 
 @fused
 def gelu(x: Tensor) -> Tensor:
     """Activation of plain feed-forwards."""
-    return F.gelu(x)
+    return functional.gelu(x)
 
 
 @fused
-def gated_norm(x: Tensor, gate: Tensor, gain: Tensor) -> Tensor:
-    """Norm of a row that was gated before: Mamba-2."""
-    wide = x.float() * F.silu(gate.float())
-    return (gain * F.rms_norm(wide, (x.shape[-1],), None, EPSILON)).to(gate.dtype)
+def gated_norm(x: Tensor, gate: Tensor, gain: Tensor, groups: int) -> Tensor:
+    """Norm of each group of a row that was gated before: Mamba-2."""
+    wide = (x.float() * functional.silu(gate.float())).unflatten(-1, (groups, -1))
+    normed = functional.rms_norm(wide, (wide.shape[-1],), None, EPSILON)
+    return (gain * normed.flatten(-2)).to(gate.dtype)
 
 
 @fused
 def norm_gated(x: Tensor, gate: Tensor, gain: Tensor) -> Tensor:
     """Norm of a row that is gated after: gated DeltaNet."""
-    normed = gain * F.rms_norm(x.float(), (x.shape[-1],), None, EPSILON)
-    return (normed * F.silu(gate.float())).to(gate.dtype)
+    normed = gain * functional.rms_norm(x.float(), (x.shape[-1],), None, EPSILON)
+    return (normed * functional.silu(gate.float())).to(gate.dtype)
 
 
 @fused
@@ -115,7 +113,7 @@ def convolve(columns: Tensor, new: Tensor, taps: Tensor, bias: Tensor | None) ->
     window = torch.cat((columns.to(new.dtype), new[..., None]), dim=-1)
     columns.copy_(window[..., 1:])
     made = (window * taps).sum(-1)
-    return F.silu(made if bias is None else made + bias)
+    return functional.silu(made if bias is None else made + bias)
 
 
 @fused

@@ -1,4 +1,4 @@
-"""What the measured steps say of the predictions: constants from half of them, judged on the rest."""
+"""What measured steps say of predictions: constants from half of them, judged on the rest."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BELOW = 0.02
 
 
 def judge(answer: dict[str, Any], machine: Machine | None, plan: Plan) -> None:
-    """Fit constants to each half of the steps, predict the other, and sum up; changes the answer."""
+    """Fit constants to each half of the steps, predict the other, sum up; changes the answer."""
     answer["calibrations"] = []
     if machine is not None:
         for rows in grouped(answer["rows"]).values():
@@ -209,8 +209,8 @@ def told(answer: Mapping[str, Any]) -> list[str]:
     said = [
         "measured: median of runs, each from an idle device to an idle device; the spread is the "
         "tenth to the ninetieth percentile",
-        "bound at ceilings: read bandwidth as measured in turns with the steps, products as measured "
-        "at the start",
+        "bound at ceilings: read bandwidth as measured in turns with the steps, products as "
+        "measured at the start",
         "calibrated: constants fitted on half of the points of a model and format, predicting the "
         "other half",
         "weights and caches are random numbers: what a format costs in quality has to be measured "
@@ -220,8 +220,8 @@ def told(answer: Mapping[str, Any]) -> list[str]:
         said.append("the device has no preset: bounds are at its own ceilings, those at the start")
     if answer["ranks"] > 1:
         said.append(
-            f"figures are of one of {answer['ranks']} ranks; bounds leave messages out, which parts "
-            "name as communication"
+            f"figures are of one of {answer['ranks']} ranks; bounds leave messages out, which "
+            "parts name as communication"
         )
     shorter = sorted({r["model"] for r in answer["rows"] if r.get("cut_from_layers")})
     if shorter:

@@ -7,12 +7,9 @@ Sources of what they compute: transformers, models/llama, deepseek_v3, mixtral, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-import torch
-from torch.nn import functional as F
 
 from ..calc.attention import Attention
 from ..calc.errors import RooflmError
@@ -23,7 +20,8 @@ from ..calc.mlp import MLP
 from ..calc.passes import Precision
 from ..calc.ssm import Mamba2
 from . import attend, elementwise
-from .linears import Linear, Tensor, dtype_of, make_linear
+from .linears import Linear, dtype_of, make_linear
+from .untyped import Tensor, functional, torch
 
 Reduce = Callable[[Tensor], Tensor]
 """Adds up what ranks computed; nothing on one device."""
@@ -480,15 +478,15 @@ class Mamba2Layer:
             mixed = elementwise.convolve(cache.columns, mixed, self.taps, self.conv_bias)
             u, b, c = mixed.split([m.inner, m.groups * m.s, m.groups * m.s], dim=-1)
             b, c = (z.reshape(B, m.groups, m.s).repeat_interleave(per, 1) for z in (b, c))
-            step = F.softplus(step.float() + bias.float())
+            step = functional.softplus(step.float() + bias.float())
             decay = torch.exp(-step * torch.exp(a.float()))
             u = u.reshape(B, m.heads, m.width)
             y = elementwise.scan_step(cache.matrix, u, b, c, step, decay, skip)
             y = y.reshape(B, m.inner)
             if self.norm is None:
-                rows.append((y * F.silu(gate.float())).to(gate.dtype))
+                rows.append((y * functional.silu(gate.float())).to(gate.dtype))
             else:
-                rows.append(elementwise.gated_norm(y, gate, self.norm))
+                rows.append(elementwise.gated_norm(y, gate, self.norm, m.groups))
         return torch.stack(rows, dim=1)
 
 
@@ -556,7 +554,7 @@ class DeltaLayer:
             q, k, v = mixed.split([m.keys, m.keys, m.values], dim=-1)
             q, k = (z.reshape(B, m.key_heads, m.key).repeat_interleave(per, 1) for z in (q, k))
             v = v.reshape(B, m.value_heads, m.value).float()
-            decay = torch.exp(-torch.exp(a) * F.softplus(step.float() + bias))
+            decay = torch.exp(-torch.exp(a) * functional.softplus(step.float() + bias))
             query = elementwise.unit(q) * m.key**-0.5
             strength = torch.sigmoid(beta.float())
             y = elementwise.delta_step(cache.matrix, query, elementwise.unit(k), v, decay, strength)
@@ -628,11 +626,13 @@ class ExpertsLayer:
 
     of: Experts
     router: Linear
-    experts: list[MLPLayer]
+    experts: Sequence[MLPLayer]
     shared: MLPLayer | None
     shared_gate: Tensor | None
-    touched: list[int] = field(default_factory=list)
+    touched: list[int] = field(default_factory=list[int])
     """Distinct experts of each pass since this was emptied."""
+    routes: list[Tensor] | None = None
+    """Experts of each row of each pass, [B, T, k], kept to check results."""
     part = "experts"
 
     @classmethod
@@ -651,6 +651,7 @@ class ExpertsLayer:
             [MLPLayer.make(one, D, maker, "experts", "experts") for _ in range(ffn.E)],
             shared,
             maker.normal(D, scale=D**-0.5) if ffn.shared and ffn.shared_gate else None,
+            routes=[] if maker.keep else None,
         )
 
     @property
@@ -673,6 +674,8 @@ class ExpertsLayer:
         """Compute rows, [B, T, D]."""
         flat = x.reshape(-1, x.shape[-1])
         ids, shares = meter("router", self.route, flat)
+        if self.routes is not None:
+            self.routes.append(ids.reshape(*x.shape[:-1], -1))
         out = meter("experts", self.run_chosen, flat, ids, shares)
         if self.shared is not None:
             own = meter("shared experts", self.shared.compute, flat)
@@ -689,12 +692,12 @@ class ExpertsLayer:
     def run_chosen(self, flat: Tensor, ids: Tensor, shares: Tensor) -> Tensor:
         """Run every expert that was chosen over the rows that chose it."""
         out = torch.zeros_like(flat, dtype=torch.float32)
-        chosen = torch.unique(ids).tolist()
+        chosen: list[int] = torch.unique(ids).tolist()
         self.touched.append(len(chosen))
         for e in chosen:
             rows, place = (ids == e).nonzero(as_tuple=True)
-            found = self.experts[e].compute(flat[rows]).float()
-            out.index_add_(0, rows, found * shares[rows, place, None])
+            made = self.experts[e].compute(flat[rows]).float()
+            out.index_add_(0, rows, made * shares[rows, place, None])
         return out.to(flat.dtype)
 
 

@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import Any, TypeAlias
+from typing import Any
 
 from ..calc.errors import RooflmError
 from .device import quickest, timed
-
-Tensor: TypeAlias = Any
-"""A torch tensor; torch is imported where it is used."""
+from .untyped import Tensor, functional, torch
 
 LARGEST_INT4 = 15
 LARGEST_FP8 = 448.0
@@ -56,8 +54,6 @@ def held_bytes(tensors: Sequence[Tensor]) -> int:
 
 def dtype_of(name: str) -> Any:
     """Tell torch's type of plain numbers in a format."""
-    import torch
-
     known = {
         "bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32,
         "fp8": torch.float8_e4m3fn,
@@ -111,8 +107,6 @@ PACKED = "oneDNN linear on a packed matrix"
 
 
 def _plain(weight: Tensor, pack: bool) -> Stored:
-    import torch
-
     if pack and weight.device.type == "cpu" and _packs(weight.dtype):
         packed = _pack(weight)
         return Stored(
@@ -121,13 +115,11 @@ def _plain(weight: Tensor, pack: bool) -> Stored:
             PACKED,
             lambda: packed.to_dense().float(),
         )
-    linear = torch.nn.functional.linear
+    linear = functional.linear
     return Stored(lambda x: linear(x, weight), (weight,), "linear", lambda: weight.float())
 
 
 def _pack(weight: Tensor) -> Tensor:
-    import torch
-
     return torch.ops.mkldnn._reorder_linear_weight(weight, PACK_ROWS)
 
 
@@ -136,8 +128,6 @@ PACK_ROWS = 8
 
 
 def _packed_linear(x: Tensor, packed: Tensor) -> Tensor:
-    import torch
-
     return torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], "")
 
 
@@ -146,7 +136,7 @@ MOST_PADDED = 8
 
 
 def padded_to(dtype: Any, rows: int) -> int:
-    """Tell how many rows a packed matrix is multiplied by in place of a few: the quickest number."""
+    """Tell how many rows are multiplied in place of a few: the quickest number."""
     return _quickest_rows(dtype)[rows] if rows <= MOST_PADDED else rows
 
 
@@ -156,8 +146,6 @@ def _quickest_rows(dtype: Any) -> dict[int, int]:
 
     oneDNN has kernels for some numbers of rows: one or two take longer than five.
     """
-    import torch
-
     columns, rows, many = 4096, 2048, 16
     laid = [_pack(torch.rand(columns, rows).to(dtype)) for _ in range(many)]
     seconds: dict[int, float] = {}
@@ -174,28 +162,24 @@ def _all(laid: Sequence[Tensor], x: Tensor) -> None:
 
 
 def _padded_linear(x: Tensor, packed: Tensor) -> Tensor:
-    import torch
-
     flat = x.reshape(-1, x.shape[-1])
     rows = flat.shape[0]
     wanted = padded_to(x.dtype, rows)
     if wanted == rows:
         return _packed_linear(x, packed)
-    more = torch.nn.functional.pad(flat, (0, 0, 0, wanted - rows))
+    more = functional.pad(flat, (0, 0, 0, wanted - rows))
     return _packed_linear(more, packed)[:rows].reshape(*x.shape[:-1], -1)
 
 
 @cache
 def _packs(dtype: Any) -> bool:
     """Measure whether packed matrices are multiplied faster than plain ones, at four rows."""
-    import torch
-
     columns, rows, many = 4096, 2048, 8
     plain = [torch.rand(columns, rows).to(dtype) for _ in range(many)]
     x = torch.rand(4, rows).to(dtype)
 
     def as_they_are() -> Callable[[], object]:
-        return lambda: [torch.nn.functional.linear(x, w) for w in plain]
+        return lambda: [functional.linear(x, w) for w in plain]
 
     def packed() -> Callable[[], object]:
         laid = [_pack(w) for w in plain]
@@ -206,8 +190,6 @@ def _packs(dtype: Any) -> bool:
 
 def _int8(weight: Tensor) -> Stored:
     """Int8 codes with an fp32 scale of each output, multiplied in 16 bits."""
-    import torch
-
     wide = weight.float()
     scales = wide.abs().amax(dim=1).clamp(min=1e-12) / 127
     codes = torch.clamp(torch.round(wide / scales[:, None]), -127, 127).to(torch.int8)
@@ -219,7 +201,7 @@ def _int8(weight: Tensor) -> Stored:
         return (found * scales).to(x.dtype).reshape(*x.shape[:-1], -1)
 
     def expanded(x: Tensor) -> Tensor:
-        found = torch.nn.functional.linear(x, codes.to(x.dtype))
+        found = functional.linear(x, codes.to(x.dtype))
         return (found * scales).to(x.dtype)
 
     choices = {"int8 weight-only matmul": packed}
@@ -231,8 +213,6 @@ def _int8(weight: Tensor) -> Stored:
 
 def _int4(weight: Tensor) -> Stored:
     """4-bit codes with a 16-bit scale and zero of 32 rows."""
-    import torch
-
     columns, rows = weight.shape
     if rows % GROUP or columns % 16:
         what = f"a matrix of {rows} x {columns} does not divide into groups of {GROUP} and tiles"
@@ -265,8 +245,6 @@ def _int4(weight: Tensor) -> Stored:
 
 def _fp8(weight: Tensor) -> Stored:
     """e4m3 numbers with an fp32 scale of the matrix, multiplied by activations in fp8."""
-    import torch
-
     if weight.device.type != "cuda" or torch.cuda.get_device_capability(weight.device) < (8, 9):
         what = "this device multiplies no fp8"
         raise RooflmError(what, "--weights", "Take int8-weights or int4-g32.")
@@ -293,8 +271,6 @@ def _fastest(
     choices: Mapping[str, Callable[[Tensor], Tensor]], weight: Tensor, kind: str
 ) -> tuple[Callable[[Tensor], Tensor], str]:
     """Choose the fastest of several kernels that run at all, at four rows."""
-    import torch
-
     columns, rows = weight.shape
     key = (kind, weight.device.type, columns, rows)
     if key not in _CHOSEN:
@@ -309,6 +285,4 @@ def _fastest(
 
 
 def _compiled(run: Callable[..., Any]) -> Callable[..., Any]:
-    import torch
-
     return torch.compile(run, dynamic=False)

@@ -6,9 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-from torch.nn import functional as F
-
 from ..calc.experts import NoFeedForward
 from ..calc.model import NORM_WEIGHTS, Group, Model
 from . import attend, elementwise
@@ -22,7 +19,8 @@ from .layers import (
     make_mixer,
     refused,
 )
-from .linears import Linear, Tensor, held_bytes, make_linear
+from .linears import Linear, held_bytes, make_linear
+from .untyped import Tensor, functional, torch
 
 Norm = tuple[Tensor, ...]
 """Gain and bias of a norm; nothing where there is none."""
@@ -125,11 +123,14 @@ class Network:
     def embed(self, tokens: Tensor, n: int) -> Tensor:
         """Gather rows of the embedding, and of the positions where they are learned."""
         if self.gather is None:
-            x = F.embedding(tokens, self.table)
+            x = functional.embedding(tokens, self.table)
         else:
             own = tokens - self.first_row
             here = (own >= 0) & (own < self.table.shape[0])
-            x = F.embedding(own.clamp(0, self.table.shape[0] - 1), self.table) * here[..., None]
+            x = (
+                functional.embedding(own.clamp(0, self.table.shape[0] - 1), self.table)
+                * here[..., None]
+            )
             x = self.reduced(x)
         if self.positions is not None:
             x = x + self.positions[n : n + tokens.shape[1]]

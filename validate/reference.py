@@ -1,6 +1,6 @@
-"""The same models without caches, in fp32 and one position at a time: what a step must agree with.
+"""The same models without caches, in fp32 and position by position: what a step must agree with.
 
-Written from the formulas of the papers and not from the layers beside it: explicit sums over earlier
+Written from the formulas of the papers, not from the layers beside it: explicit sums over earlier
 positions, states from the first token on, every expert of every row by itself.
 """
 
@@ -8,20 +8,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from . import layers
 from .elementwise import BASE, EPSILON
 from .network import Network, Norm
-
-Tensor = torch.Tensor
+from .untyped import Tensor, functional, torch
 
 
 @torch.no_grad()
 def logits(network: Network, tokens: Tensor) -> Tensor:
     """Compute the logits of every position, [B, T, V], of a network that keeps exact weights.
 
-    tokens: [B, T]. Weights are what the stored numbers stand for; everything is in fp32.
+    tokens: [B, T]. Weights are what the stored numbers stand for; everything is in fp32. Experts
+    are those that the network chose for the same tokens, where it has run.
     """
     model = network.model
     x = network.table.float()[tokens]
@@ -184,7 +182,10 @@ def _mamba2(layer: layers.Mamba2Layer, x: Tensor) -> Tensor:
             out[:, t] += ((c[:, t] * b[:, j]).sum(-1) * kept)[..., None] * u[:, j]
         out[:, t] += skip[:, None] * u[:, t]
     y = out.reshape(B, T, m.inner) * _silu(gate)
-    return _linear(layer.out, y if layer.norm is None else _rms(y, layer.norm))
+    if layer.norm is not None:
+        parts = zip(y.chunk(m.groups, -1), layer.norm.chunk(m.groups), strict=True)
+        y = torch.cat([_rms(part, gain) for part, gain in parts], -1)
+    return _linear(layer.out, y)
 
 
 def _delta(layer: layers.DeltaLayer, x: Tensor) -> Tensor:
@@ -228,15 +229,17 @@ def _ffn(ffn: Any, x: Tensor) -> Tensor:
 def _mlp(layer: layers.MLPLayer, x: Tensor) -> Tensor:
     made = _linear(layer.up, x)
     if not layer.of.gated:
-        return _linear(layer.down, torch.nn.functional.gelu(made))
+        return _linear(layer.down, functional.gelu(made))
     half = made.shape[-1] // 2
     return _linear(layer.down, _silu(made[..., :half]) * made[..., half:])
 
 
 def _experts(layer: layers.ExpertsLayer, x: Tensor) -> Tensor:
     scores = _linear(layer.router, x)
-    best = scores.topk(layer.of.k, -1).values[..., -1:]
-    chosen = scores.masked_fill(scores < best, float("-inf"))
+    # Experts that were nearly tied may be others in 16 bits: those that the step chose, if it ran.
+    ids = torch.cat(layer.routes, 1) if layer.routes else scores.topk(layer.of.k, -1).indices
+    chosen = torch.full_like(scores, float("-inf"))
+    chosen.scatter_(-1, ids, scores.gather(-1, ids))
     shares = torch.softmax(chosen, -1)
     out = torch.zeros_like(x)
     for e, expert in enumerate(layer.experts):

@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
-
 from ..calc.case import Case, estimated, memory
 from ..calc.engines import find_constants
 from ..calc.errors import RooflmError
+from ..calc.experts import Experts
 from ..calc.hardware import Machine
 from ..calc.memory import weights_bytes
 from ..calc.model import Model, has_experts, total_parameters
@@ -39,6 +38,7 @@ from .device import (
 from .layers import DeltaLayer, Maker, Mamba2Layer
 from .network import Network, build, cut, held_caches
 from .ranks import Ranks, alone
+from .untyped import torch
 
 FREE_SHARE = 0.85
 """Share of the free memory that a run may take."""
@@ -522,7 +522,7 @@ def _with_touched(subject: Subject, rows: int, touched: float | None) -> Subject
     """
     if touched is None or rows < 2 or not has_experts(subject.model):
         return subject
-    ffn = next(g.ffn for g in subject.model.groups if hasattr(g.ffn, "E"))
+    ffn = next(g.ffn for g in subject.model.groups if isinstance(g.ffn, Experts))
     left = 1 - touched / ffn.E
     if left <= 0:
         return subject

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..calc.errors import RooflmError
 from ..calc.output import Page, Table
+from ..calc.plain import is_map
 from ..calc.yamlfile import read_text
 
 HEADS = (
@@ -21,10 +22,10 @@ HEADS = (
 def read_answer(path: str) -> dict[str, Any]:
     """Read a run that was kept as JSON; raises `RooflmError` for anything else."""
     try:
-        answer = json.loads(read_text(Path(path)))
+        answer: Any = json.loads(read_text(Path(path)))
     except json.JSONDecodeError as e:
         raise RooflmError(f"the file is no JSON: {e.msg}", f"{path}:{e.lineno}:{e.colno}") from None
-    if not isinstance(answer, dict) or answer.get("schema") != "rooflm.validate/1":
+    if not is_map(answer) or answer.get("schema") != "rooflm.validate/1":
         fix = "Make one with `rooflm validate ... --output run.json`."
         raise RooflmError("the file holds no run of rooflm validate", path, fix)
     if "summary" not in answer:
@@ -115,14 +116,11 @@ def ceilings_table(answer: Mapping[str, Any]) -> Table:
     """Lay out what was measured of the device itself."""
     found = answer["ceilings"]
     rows = [
-        (f"{name} [GB/s]", f"{found[name]['bytes_per_s'] / 1e9:,.4g}",
-         f"{found[name]['low_bytes_per_s'] / 1e9:,.4g}-{found[name]['high_bytes_per_s'] / 1e9:,.4g}",
-         found[name]["kernel"])
+        (f"{name} [GB/s]", *_rates(found[name], "bytes_per_s"), found[name]["kernel"])
         for name in ("read", "copy")
     ]  # fmt: skip
     rows += [
-        (f"products in {name} [GFLOP/s]", f"{r['flops_per_s'] / 1e9:,.4g}",
-         f"{r['low_flops_per_s'] / 1e9:,.4g}-{r['high_flops_per_s'] / 1e9:,.4g}",
+        (f"products in {name} [GFLOP/s]", *_rates(r, "flops_per_s"),
          " x ".join(map(str, r["shape"])))
         for name, r in found["matmul"].items()
     ]  # fmt: skip
@@ -137,6 +135,12 @@ def ceilings_table(answer: Mapping[str, Any]) -> Table:
         for m in found.get("all_reduce", ())
     ]  # fmt: skip
     return Table(("ceiling", "median", "p10-p90", "by"), rows, keys=1, words=("by",))
+
+
+def _rates(found: Mapping[str, Any], unit: str) -> tuple[str, str]:
+    """Write a rate and its spread in units of 1e9."""
+    middle, low, high = (f"{found[key + unit] / 1e9:,.4g}" for key in ("", "low_", "high_"))
+    return middle, f"{low}-{high}"
 
 
 def plan_page(answer: Mapping[str, Any]) -> Page:
