@@ -235,8 +235,8 @@ def device_name(device: Any) -> str:
 def _facts(device: Any) -> Any:
     import torch
 
-    found: Any = torch.cuda.get_device_properties(device)  # pyright: ignore
-    return found
+    cuda: Any = torch.cuda
+    return cuda.get_device_properties(device)
 
 
 def memory_total(device: Any) -> int:

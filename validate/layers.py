@@ -51,6 +51,8 @@ class Maker:
     precision: Precision
     device: Any
     seed: int = 0
+    rank: int = 0
+    """Which rank the weights are of: what all ranks hold is the same on each."""
     keep: bool = False
     """Keep what the stored numbers stand for, to check results."""
     reduce: Reduce | None = None
@@ -58,24 +60,34 @@ class Maker:
     """Longest context that will be run [tokens]."""
 
     def __post_init__(self) -> None:
-        self.random = torch.Generator(device=self.device)
-        self.random.manual_seed(self.seed)
+        self.random, self.same = (torch.Generator(device=self.device) for _ in range(2))
+        self.random.manual_seed(self.seed + 1000 * self.rank)
+        self.same.manual_seed(self.seed + 500)
         self.dtype = dtype_of(self.precision.activations.name)
         self.tables: dict[int, tuple[Tensor, Tensor]] = {}
 
-    def normal(self, *shape: int, scale: float = 1.0) -> Tensor:
-        """Make normally distributed numbers in the format of the activations."""
+    def normal(self, *shape: int, scale: float = 1.0, shared: bool = False) -> Tensor:
+        """Make normally distributed numbers in the format of the activations.
+
+        shared: the same on all ranks.
+        """
         made = torch.empty(shape, dtype=self.dtype, device=self.device)
-        return made.normal_(0.0, scale, generator=self.random)
+        return made.normal_(0.0, scale, generator=self.same if shared else self.random)
 
     def vector(self, length: int, middle: float = 0.0) -> Tensor:
-        """Make a vector around a value, as gains of norms and biases are."""
+        """Make a vector around a value, as biases are."""
         return self.normal(length, scale=0.1) + middle
 
-    def matrix(self, columns: int, rows: int, part: str, bias: bool = False) -> Linear:
+    def gain(self, length: int, middle: float = 1.0) -> Tensor:
+        """Make the gain of a norm, or its bias: the same on all ranks."""
+        return self.normal(length, scale=0.1, shared=True) + middle
+
+    def matrix(
+        self, columns: int, rows: int, part: str, bias: bool = False, shared: bool = False
+    ) -> Linear:
         """Make a matrix of a part of the model, in the part's format."""
         kind = self.precision.format_of(part).name
-        weight = self.normal(columns, rows, scale=rows**-0.5)
+        weight = self.normal(columns, rows, scale=rows**-0.5, shared=shared)
         own = self.vector(columns) if bias else None
         return make_linear(weight, kind, own, self.keep)
 
@@ -179,7 +191,7 @@ class AttentionLayer:
             "none": (), "head": (mixer.H, mixer.H), "shared-head": (mixer.H,),
             "width": (mixer.N * mixer.H, mixer.K * mixer.H),
         }[mixer.qk_norm]  # fmt: skip
-        norms = tuple(maker.vector(n, 1.0) for n in lengths)
+        norms = tuple(maker.gain(n) for n in lengths)
         return cls(mixer, qkv, out, norms, maker.angles(mixer.H) if rotary else None)
 
     @property
@@ -647,10 +659,10 @@ class ExpertsLayer:
             shared = MLPLayer.make(wide, D, maker, "shared experts", "shared_experts")
         return cls(
             ffn,
-            maker.matrix(ffn.choices, D, "router", ffn.router_bias),
+            maker.matrix(ffn.choices, D, "router", ffn.router_bias, shared=True),
             [MLPLayer.make(one, D, maker, "experts", "experts") for _ in range(ffn.E)],
             shared,
-            maker.normal(D, scale=D**-0.5) if ffn.shared and ffn.shared_gate else None,
+            maker.normal(D, scale=D**-0.5, shared=True) if ffn.shared and ffn.shared_gate else None,
             routes=[] if maker.keep else None,
         )
 

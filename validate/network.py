@@ -224,24 +224,17 @@ def build(
     model: Model,
     maker: Maker,
     gather: Callable[[Tensor], Tensor] | None = None,
-    rank: int = 0,
-    progress: Callable[[int, int], None] | None = None,
 ) -> Network:
     """Make a network of random weights.
 
     model: dimensions as numbers, of a rank where several run; maker: formats and device; gather:
-    puts the logits of ranks together; rank: which of them this is; progress: called with layers
-    done and in all. Raises `RooflmError` for what is not run, before anything is made.
+    puts the logits of ranks together. Raises `RooflmError` for what is not run, before anything is
+    made.
     """
     check(model)
     D = model.D
     table = maker.normal(model.V, D)
-    layers: list[Layer] = []
-    for group in model.groups:
-        for _ in range(group.count):
-            layers.append(_layer(model, group, maker))
-            if progress is not None:
-                progress(len(layers), int(model.layers))
+    layers = [_layer(model, group, maker) for group in model.groups for _ in range(group.count)]
     bias = maker.vector(model.V) if model.head_bias else None
     if model.tied:
         head = make_linear(
@@ -253,12 +246,12 @@ def build(
         model,
         maker,
         table,
-        maker.normal(model.positions, D) if model.positions else None,
+        maker.normal(model.positions, D, shared=True) if model.positions else None,
         layers,
         _norm(model, maker) if model.final_norm else (),
         head,
         gather,
-        rank * model.V,
+        maker.rank * model.V,
     )
 
 
@@ -292,7 +285,7 @@ def _layer(model: Model, group: Group, maker: Maker) -> Layer:
 
 def _norm(model: Model, maker: Maker) -> Norm:
     number = NORM_WEIGHTS[model.norm]
-    return tuple(maker.vector(model.D, 1.0 if i == 0 else 0.0) for i in range(number))
+    return tuple(maker.gain(model.D, 1.0 if i == 0 else 0.0) for i in range(number))
 
 
 def held_caches(caches: Sequence[Any]) -> int:

@@ -7,8 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ..calc.attention import Attention
 from ..calc.errors import RooflmError
-from ..calc.model import Model
+from ..calc.experts import Experts
+from ..calc.mlp import MLP
+from ..calc.model import Group, Model
 
 SIZES = (2**10, 2**14, 2**18, 2**22, 2**25)
 """Messages whose all-reduce is timed [B]."""
@@ -32,6 +35,8 @@ class Ranks:
             return model
         from ..calc.layout import Layout, shard
 
+        for group in model.groups:
+            refuse_split(group, self.count)
         return shard(model, Layout(tp=self.count))[0].model
 
     def most(self, value: float) -> float:
@@ -69,6 +74,17 @@ class Ranks:
                 }
             )
         return found
+
+
+def refuse_split(group: Group, tp: int) -> None:
+    """Raise `RooflmError` for layers that are not run split: they would compute something else."""
+    mixer, ffn = group.mixer, group.ffn
+    if type(mixer) is not Attention or mixer.K % tp or mixer.qk_norm == "width" or mixer.out_bias:
+        what = f"{mixer.kind} layers"
+        fix = "Take --tp that divides its key/value heads." if hasattr(mixer, "K") else ""
+        raise RooflmError(f"{what} of this model are not run split {tp} ways", "--tp", fix)
+    if not isinstance(ffn, MLP | Experts) or ffn.bias:
+        raise RooflmError("feed-forwards with biases are not run split", "--tp")
 
 
 def alone() -> Ranks:

@@ -344,16 +344,15 @@ def _rows(
     start: float,
 ) -> Iterator[dict[str, Any]]:
     """Build a model once and run its points; each that fails says why."""
+    _free(device)
     before = resident_bytes()
     maker = Maker(
-        subject.precision, device, plan.seed + plan.ranks.rank, reduce=plan.ranks.reduce,
+        subject.precision, device, plan.seed, plan.ranks.rank, reduce=plan.ranks.reduce,
         most_positions=max(plan.contexts) + 1,
     )  # fmt: skip
     talk.say(f"building {subject.name}, {subject.precision.weights.name}")
     try:
-        network = build(
-            subject.model, maker, plan.ranks.gather, plan.ranks.rank,
-        )  # fmt: skip
+        network = build(subject.model, maker, plan.ranks.gather)
     except (RooflmError, RuntimeError, MemoryError) as e:
         for point in subject.points:
             yield _failed(subject, point, _reason(e))
@@ -410,8 +409,9 @@ def _point(
     _check_memory(plan, subject, network, point, machine, device)
     caches = network.caches(B, S)
     network.fill(caches)
+    shape = (B, S if phase == "prefill" else 1)
     tokens = torch.randint(
-        0, subject.model.V * plan.ranks.count, (B, S if phase == "prefill" else 1), device=device
+        subject.whole.V, shape, generator=network.maker.same, device=device
     )  # fmt: skip
     n = 0 if phase == "prefill" else S - 1
     if phase == "prefill":
