@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 POINT = ("batch", "context", "latency")
 CONSTANTS = ("memory", "layer", "sequence", "attention", "compute", "serial")
 """What may be fitted: a share of the bandwidth, the time of a layer and that of a sequence; where
-they are asked for, the share of the bandwidth that attention reaches, that of the peak that matrix
-products reach, and the share of the shorter of their two times that the longer does not hide."""
+they are asked for, the share of the bandwidth that attention and states reach, that of the peak
+that matrix products reach, and the share of the shorter of their two times that the longer does not
+hide."""
 USUAL = CONSTANTS[:3]
 """What is fitted unless it is said, in this order, as far as the points carry it."""
 COSTS = ("layer", "sequence")
@@ -222,7 +223,7 @@ def base_constants(case: Case, engine: str | None = None) -> Constants:
     )
 
 
-PLAIN = {name: Kernel() for name in NEEDED}
+PLAIN = {name: Kernel() for name in (*NEEDED, "recurrence")}
 """Kernels that start in no time and reach the rates of the machine."""
 
 
@@ -245,7 +246,9 @@ def with_values(base: Constants, values: Mapping[str, float]) -> Constants:
     """Put fitted values into constants."""
     share = values.get("memory", 1.0)
     kernels = {name: replace(k, memory=share) for name, k in base.kernels.items()}
-    kernels["decode"] = replace(kernels["decode"], memory=values.get("attention", share))
+    for name in ("decode", "recurrence"):
+        if name in kernels:
+            kernels[name] = replace(kernels[name], memory=values.get("attention", share))
     for name in kernels:
         if name.startswith("matmul"):
             own = kernels[name]

@@ -48,14 +48,22 @@ CLASSES = {
     "router": "matmul",
     "experts": "experts",
     "attention": "attention",
+    "recurrence projections": "matmul",
+    "recurrence": "recurrence",
     "norms": "elementwise",
     "embedding": "elementwise",
     "communication": "communication",
 }
 """Class of kernel that runs the operators of a part. Parts that are not here were never measured
-in a step, and a model that has them has no estimate."""
+in a step, and a model that has them has no estimate; those with a state only where the constants
+have such a kernel."""
+RECURRENT = ("recurrence", "recurrence projections")
 
-HELD = {"attention projections": "attention", "shared experts": "shared_experts"}
+HELD = {
+    "attention projections": "attention",
+    "shared experts": "shared_experts",
+    "recurrence projections": "linear_mixer",
+}
 """Part of a model that holds the matrices of a part of a pass, where they are called otherwise."""
 
 
@@ -147,11 +155,15 @@ def padded_rows(rows: Q, tile: Q = TILE_ROWS) -> Q:
     return ceil(rows / tile) * tile
 
 
-def unmeasured(pass_: Sequence[Operator]) -> str:
-    """Say which operators of a pass no published step has; "" where all have been measured."""
+def unmeasured(pass_: Sequence[Operator], recurrent: bool = False) -> str:
+    """Say which operators of a pass no published step has; "" where all have been measured.
+
+    recurrent: the constants have a kernel of layers with a state.
+    """
     if any(op.hosted for op in pass_):
         return "layers in host memory"
-    parts = {op.part for op in pass_ if op.part not in CLASSES}
+    known = CLASSES.keys() - (() if recurrent else RECURRENT)
+    parts = {op.part for op in pass_ if op.part not in known}
     return ", ".join(sorted(parts))
 
 
@@ -212,7 +224,7 @@ def refuse_unmeasured(
     pass_: Sequence[Operator], segments: Sequence[Segment], rates: Rates, constants: Constants
 ) -> None:
     """Raise `RooflmError` for a pass with something that no published step of the engine has."""
-    gap = unmeasured(pass_)
+    gap = unmeasured(pass_, "recurrence" in constants.kernels)
     if gap:
         raise RooflmError(f"no published step has {gap}", "--engine")
     sequences, most = total(s.sequences for s in segments), constants.most_batch
@@ -248,6 +260,11 @@ def operator_time(
         return bandwidth_time(op.operator_bytes, ELEMENTWISE * bandwidth)
     if kind == "attention":
         return attention_time(op, segments, rates, constants)
+    if kind == "recurrence":
+        own = constants.kernels[kind]
+        return kernel_time(
+            op.operator_bytes, op.flops, own.memory * bandwidth, own.compute * peak, own.start_s
+        )
     kernel = constants.kernels.get(f"matmul {op.compute}") or constants.kernels["matmul"]
     weights = precision.format_of(HELD.get(op.part, op.part))
     share = kernel.memory * format_share(weights.name, constants)

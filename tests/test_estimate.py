@@ -257,7 +257,7 @@ def test_every_engine_of_the_registry_is_whole() -> None:
             assert chip["memory"] <= 1
             assert chip["rows"] > 0
     assert set(CLASSES.values()) == {
-        "matmul", "experts", "attention", "elementwise", "communication",
+        "matmul", "experts", "attention", "recurrence", "elementwise", "communication",
     }  # fmt: skip
 
 

@@ -25,9 +25,11 @@ from rooflm.calc.presets import find_model
 from rooflm.calc.ssm import Mamba2
 from rooflm.validate import reference
 from rooflm.validate.agreement import agreement, cached_logits, format_errors, relative_error
-from rooflm.validate.layers import KV, Maker
+from rooflm.validate.attention_layers import KV
 from rooflm.validate.linears import make_linear
-from rooflm.validate.network import build, held_caches, small
+from rooflm.validate.making import Maker
+from rooflm.validate.network import build, held_caches
+from rooflm.validate.shrink import cut, small
 
 CPU = torch.device("cpu")
 D, F, V, N, K, H = 64, 96, 128, 8, 2, 16
@@ -389,10 +391,25 @@ def test_touched_experts_are_counted() -> None:
     assert network.touched() is None
 
 
+def test_experts_in_groups_are_those_one_by_one() -> None:
+    """One kernel over rows sorted by expert gives what a cacheless forward of each gives."""
+    model = one(Attention(N, K, H), Experts(F, E=8, k=2, shared=32, shared_gate=True))
+    bf16 = precision_of("bf16")
+    network = build(model, Maker(bf16, CPU, 3, keep=True, groups=True, most_positions=32))
+    _, tokens = made(model)
+
+    got = cached_logits(network, tokens)
+
+    assert relative_error(got, reference.logits(network, tokens)[:, 5:]) < 0.03
+    assert network.weights_bytes == weights_bytes(model, bf16)
+    assert network.kernels["experts"].startswith("in groups")
+    touched = network.touched()
+    assert touched is not None
+    assert 2 <= touched <= 8
+
+
 def test_a_cut_model_keeps_its_kinds() -> None:
     """A third of the layers of a hybrid has some of each kind."""
-    from rooflm.validate.network import cut
-
     whole = find_model("qwen3-next-80b-a3b")
     short = cut(whole, 16)
 

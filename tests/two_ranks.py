@@ -15,7 +15,7 @@ from rooflm.calc.model import Group, Model
 from rooflm.calc.precision import precision_of
 from rooflm.validate import ranks, reference
 from rooflm.validate.agreement import cached_logits, relative_error
-from rooflm.validate.layers import Maker
+from rooflm.validate.making import Maker
 from rooflm.validate.network import build
 
 

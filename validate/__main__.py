@@ -32,16 +32,17 @@ def run(words: Sequence[str], program: str) -> int:
         from .tables import page, read_answer
 
         answer = read_answer(typed.source)
-        _save(answer, typed)
         _show(answer, page(answer), typed)
+        _save(answer, typed)
         return Exit.DONE
     from .device import find_device
 
     device = typed.device or _usual_device()
     find_device(device)
     from .arguments import plan_of
+    from .plan import dry_run
     from .ranks import start, stop
-    from .run import dry_run, validate
+    from .run import validate
 
     ranks = start(typed.tp, device)
     try:
@@ -58,11 +59,12 @@ def run(words: Sequence[str], program: str) -> int:
     if ranks.rank == 0:
         from .tables import page
 
-        _save(answer, typed)
+        # What was measured is printed before anything else can fail.
         _show(answer, page(answer), typed)
+        _save(answer, typed)
     if answer["interrupted"]:
         return Exit.INTERRUPTED
-    return Exit.DONE if all(check["agrees"] for check in answer["checks"]) else Exit.NO
+    return Exit.DONE if all(check["agrees"] is not False for check in answer["checks"]) else Exit.NO
 
 
 def _usual_device() -> str:

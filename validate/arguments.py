@@ -113,7 +113,7 @@ def parse(words: Sequence[str], program: str) -> argparse.Namespace:
 
 def plan_of(typed: argparse.Namespace, device: str, ranks: Any, date: str) -> Any:
     """Make the plan of a run; what was not typed depends on the device."""
-    from .run import Plan
+    from .plan import Plan
 
     gpu, quick = device == "cuda", typed.quick
     batches = (1, 4) if quick else GPU_BATCHES if gpu else (1, 2, 4, 8)
@@ -137,6 +137,7 @@ def plan_of(typed: argparse.Namespace, device: str, ranks: Any, date: str) -> An
         ranks=ranks,
         date=date,
         quiet=typed.quiet,
+        debug=typed.debug,
     )
 
 

@@ -272,8 +272,12 @@ def cache_bytes(device: Any) -> int | None:
     return max(sizes, default=None)
 
 
-def resident_bytes() -> int | None:
-    """Memory that this process holds now; None where nothing tells it [B]."""
+def held_now(device: Any) -> int | None:
+    """Memory that this process holds on a device now; None where nothing tells it [B]."""
+    if device.type == "cuda":
+        import torch
+
+        return int(torch.cuda.memory_allocated(device))
     return _status("VmRSS")
 
 

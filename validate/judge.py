@@ -17,7 +17,7 @@ from ..calc.presets import find_model
 
 if TYPE_CHECKING:
     from ..calc.estimate import Constants
-    from .run import Plan
+    from .plan import Plan
 
 ALL = ("memory", "layer", "attention", "compute", "serial")
 """What is fitted where the points carry it."""
@@ -122,22 +122,14 @@ def _as_it_was(case: Case, rows: Sequence[Mapping[str, Any]], preset: bool) -> C
 
 
 def _case(row: Mapping[str, Any], machine: Machine, plan: Plan) -> Case:
-    from .network import cut
+    from .shrink import cut
 
     whole = find_model(row["model"], dict(plan.changes))
     model = plan.ranks.share(whole)
     if row["cut_from_layers"] is not None:
         model = cut(model, row["layers"])
     kv = row["kv"] if any(plan.caches) else None
-    return Case(model, machine, precision_of(_typed(row, plan), kv, model=whole))
-
-
-def _typed(row: Mapping[str, Any], plan: Plan) -> str:
-    """Find what was typed of the weights of a row: formats of parts go by that of the rest."""
-    for text in plan.weights:
-        if precision_of(text).weights.name == row["weights"]:
-            return text
-    return str(row["weights"])
+    return Case(model, machine, precision_of(row["weights"], kv, model=whole))
 
 
 def _base(case: Case) -> Constants:
@@ -174,6 +166,9 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "median_ceiling_error": _median(errors("ceiling_error")),
         "median_calibrated_error": _median(errors("calibrated_error", steps)),
         "largest_calibrated_error": max(errors("calibrated_error", steps), default=None),
+        "median_memory_error": _median(
+            [abs(r["peak_bytes"] / r["memory_bytes"] - 1) for r in run if r["peak_bytes"]]
+        ),
         "median_read_share": _median([r["read_share"] for r in steps]),
         "largest_read_share": max((r["read_share"] for r in steps), default=None),
         "weights_differ_bytes": max(

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import layers
+from .attention_layers import AttentionLayer, MLALayer
 from .elementwise import BASE, EPSILON
+from .ffn_layers import ExpertsLayer, MLPLayer
 from .network import Network, Norm
+from .state_layers import DeltaLayer, Mamba2Layer
 from .untyped import Tensor, functional, torch
 
 
@@ -75,13 +77,13 @@ def _turn(x: Tensor) -> Tensor:
 
 def _mixer(mixer: Any, x: Tensor) -> Tensor:
     match mixer:
-        case layers.AttentionLayer():
+        case AttentionLayer():
             return _attention(mixer, x)
-        case layers.MLALayer():
+        case MLALayer():
             return _latent(mixer, x)
-        case layers.Mamba2Layer():
+        case Mamba2Layer():
             return _mamba2(mixer, x)
-        case layers.DeltaLayer():
+        case DeltaLayer():
             return _delta(mixer, x)
         case _:
             raise TypeError(type(mixer).__name__)
@@ -93,7 +95,7 @@ def _softmax_sum(q: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tenso
     return torch.einsum("bns,bsnv->bnv", torch.softmax(scores, -1), values)
 
 
-def _attention(layer: layers.AttentionLayer, x: Tensor) -> Tensor:
+def _attention(layer: AttentionLayer, x: Tensor) -> Tensor:
     m, (B, T, _) = layer.of, x.shape
     made = _linear(layer.qkv, x)
     ends = torch.tensor([m.N * m.H, m.K * m.H, m.K * m.value_width, m.gate_width]).cumsum(0)
@@ -124,7 +126,7 @@ def _attention(layer: layers.AttentionLayer, x: Tensor) -> Tensor:
     return _linear(layer.out, out)
 
 
-def _latent(layer: layers.MLALayer, x: Tensor) -> Tensor:
+def _latent(layer: MLALayer, x: Tensor) -> Tensor:
     """Keys and values of every head, made of the latents: nothing is absorbed."""
     m, (B, T, _) = layer.of, x.shape
     into = m.N * (m.d + m.r) if m.q is None else m.q
@@ -162,7 +164,7 @@ def _convolution(x: Tensor, taps: Tensor, bias: Tensor | None) -> Tensor:
     return _silu(out if bias is None else out + bias.float())
 
 
-def _mamba2(layer: layers.Mamba2Layer, x: Tensor) -> Tensor:
+def _mamba2(layer: Mamba2Layer, x: Tensor) -> Tensor:
     """Mamba-2 as attention with decays: each output is a sum over all earlier tokens."""
     m, (B, T, _) = layer.of, x.shape
     made = _linear(layer.into, x)
@@ -188,7 +190,7 @@ def _mamba2(layer: layers.Mamba2Layer, x: Tensor) -> Tensor:
     return _linear(layer.out, y)
 
 
-def _delta(layer: layers.DeltaLayer, x: Tensor) -> Tensor:
+def _delta(layer: DeltaLayer, x: Tensor) -> Tensor:
     """Gated delta rule as a product of matrices: S <- a S (I - b k k') + b v k'."""
     m, (B, T, _) = layer.of, x.shape
     made = _linear(layer.into, x)
@@ -218,15 +220,15 @@ def _delta(layer: layers.DeltaLayer, x: Tensor) -> Tensor:
 
 def _ffn(ffn: Any, x: Tensor) -> Tensor:
     match ffn:
-        case layers.MLPLayer():
+        case MLPLayer():
             return _mlp(ffn, x)
-        case layers.ExpertsLayer():
+        case ExpertsLayer():
             return _experts(ffn, x)
         case _:
             raise TypeError(type(ffn).__name__)
 
 
-def _mlp(layer: layers.MLPLayer, x: Tensor) -> Tensor:
+def _mlp(layer: MLPLayer, x: Tensor) -> Tensor:
     made = _linear(layer.up, x)
     if not layer.of.gated:
         return _linear(layer.down, functional.gelu(made))
@@ -234,7 +236,7 @@ def _mlp(layer: layers.MLPLayer, x: Tensor) -> Tensor:
     return _linear(layer.down, _silu(made[..., :half]) * made[..., half:])
 
 
-def _experts(layer: layers.ExpertsLayer, x: Tensor) -> Tensor:
+def _experts(layer: ExpertsLayer, x: Tensor) -> Tensor:
     scores = _linear(layer.router, x)
     # Experts that were nearly tied may be others in 16 bits: those that the step chose, if it ran.
     ids = torch.cat(layer.routes, 1) if layer.routes else scores.topk(layer.of.k, -1).indices

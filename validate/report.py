@@ -26,8 +26,9 @@ def report(answer: Mapping[str, Any]) -> str:
     ]
     lines = ["# A run of rooflm validate", "", *(f"- {fact}" for fact in facts), ""]
     lines += [f"- {line}" for line in (*summary_told(answer), *answer["assumptions"])]
-    lines += ["", "## Ceilings", "", to_markdown(ceilings_table(answer)), ""]
-    lines += ["## Steps", "", "Predictions are errors: predicted / measured - 1.", ""]
+    if "read" in answer["ceilings"]:
+        lines += ["", "## Ceilings", "", to_markdown(ceilings_table(answer))]
+    lines += ["", "## Steps", "", "Predictions are errors: predicted / measured - 1.", ""]
     lines += [to_markdown(steps_table(answer["rows"])), ""]
     worst = _worst(answer)
     if worst is not None:

@@ -28,6 +28,7 @@ def read_answer(path: str) -> dict[str, Any]:
     if not is_map(answer) or answer.get("schema") != "rooflm.validate/1":
         fix = "Make one with `rooflm validate ... --output run.json`."
         raise RooflmError("the file holds no run of rooflm validate", path, fix)
+    _check(answer, path)
     if "summary" not in answer:
         from .judge import summary, told
 
@@ -35,6 +36,28 @@ def read_answer(path: str) -> dict[str, Any]:
         answer |= {"calibrations": [], "summary": summary(answer["rows"])}
         answer["assumptions"] = told(answer)
     return answer
+
+
+NEEDED: dict[str, tuple[type, ...]] = {
+    "device": (dict,), "ceilings": (dict,), "checks": (list,), "rows": (list,), "ranks": (int,),
+    "date": (str,), "interrupted": (bool,),
+}  # fmt: skip
+"""Keys of a run that is read again."""
+FIGURES = ("measured_s", "measured_low_s", "measured_high_s", "read_share", "batch")
+"""Numbers that a measured row has."""
+
+
+def _check(answer: Mapping[str, Any], path: str) -> None:
+    """Raise `RooflmError` for a run that lacks what a report needs."""
+    for key, kinds in NEEDED.items():
+        if not isinstance(answer.get(key), kinds):
+            raise RooflmError(f"the run has no usable '{key}'", path)
+    for i, row in enumerate(answer["rows"]):
+        wrong = not is_map(row) or "excluded" not in row or "measured_s" not in row
+        if not wrong and row["measured_s"] is not None:
+            wrong = not all(isinstance(row.get(key), int | float) for key in FIGURES)
+        if wrong:
+            raise RooflmError(f"row {i + 1} of the run is not usable", path)
 
 
 def page(answer: Mapping[str, Any]) -> Page:
@@ -82,13 +105,20 @@ def checks_table(checks: Sequence[Mapping[str, Any]]) -> Table:
              "allowed", "agrees", "off bf16, random weights", "same token")  # fmt: skip
     cells = [
         (
-            c["model"], c["weights"], c["kv"], f"{c['relative_error']:.1e}", f"{c['allowed']:.0e}",
-            "yes" if c["agrees"] else "NO", _scientific(c["error_against_bf16"]),
+            c["model"], c["weights"], c["kv"], _scientific(c["relative_error"]),
+            _scientific(c["allowed"]), _agrees(c),
+            _scientific(c["error_against_bf16"]),
             "-" if c["same_token"] is None else f"{100 * c['same_token']:.0f} %",
         )
         for c in checks
     ]  # fmt: skip
     return Table(heads, cells, keys=1, words=("weights", "cache", "agrees"))
+
+
+def _agrees(check: Mapping[str, Any]) -> str:
+    if check["agrees"] is None:
+        return str(check.get("lacks", "-"))
+    return "yes" if check["agrees"] else "NO"
 
 
 def parts_table(row: Mapping[str, Any]) -> Table:
@@ -186,6 +216,8 @@ def summary_told(answer: Mapping[str, Any]) -> list[str]:
     ):
         if s[key] is not None:
             said.append(f"{what}: off by {100 * s[key]:.1f} % (median)")
+    if s["median_memory_error"] is not None:
+        said.append(f"memory: off by {100 * s['median_memory_error']:.1f} % (median)")
     if answer["interrupted"]:
         said.append("the run was interrupted: this is what had been measured")
     return ["; ".join(said)]

@@ -1,0 +1,223 @@
+"""What is run: models and formats, their points, and how many layers fit in memory and time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..calc.case import Case, memory
+from ..calc.errors import RooflmError
+from ..calc.hardware import Machine
+from ..calc.memory import weights_bytes
+from ..calc.model import Model, total_parameters
+from ..calc.passes import Precision, Segment, decode, prefill
+from ..calc.precision import precision_of
+from ..calc.presets import find_model
+from ..calc.timing import step_time
+from . import ceilings, measured
+from .device import find_device, identity, memory_free
+from .network import check
+from .ranks import Ranks, alone
+from .shrink import cut
+
+FREE_SHARE = 0.85
+"""Share of the free memory that a run may take."""
+BUILD_S = {"cpu": 2e-8, "cuda": 2e-10}
+"""Time of a random weight and its format, roughly [s]."""
+SLOWER = 2.5
+"""A step is taken to last so many times its bound when a run is planned."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to run."""
+
+    models: Sequence[str]
+    device: str = "cpu"
+    on: str | None = None
+    """Preset of the device; that of its name if None."""
+    batches: Sequence[int] = (1, 2, 4, 8)
+    contexts: Sequence[int] = (512, 1024, 2048)
+    weights: Sequence[str] = ("bf16",)
+    caches: Sequence[str] = ("",)
+    """Formats of the cache; "" follows the weights."""
+    phases: Sequence[str] = ("decode",)
+    changes: tuple[tuple[str, str], ...] = ()
+    layers: int | None = None
+    """Layers that are run, in the proportions of the model's groups; as many as fit if None."""
+    budget_s: float = 600.0
+    """Time that the whole run may take [s]."""
+    runs: int = 9
+    compile: bool = False
+    """Compile what runs between the matrices."""
+    quick: bool = False
+    seed: int = 0
+    ranks: Ranks = field(default_factory=alone)
+    date: str = ""
+    quiet: bool = False
+    debug: bool = False
+    """Let a defect of a point end the run, with its traceback."""
+
+
+@dataclass
+class Subject:
+    """A model in a format: what is built once and run at several points."""
+
+    name: str
+    model: Model
+    """What runs: of a rank where there are several, cut where the whole does not fit."""
+    whole: Model
+    weights: str
+    """Formats of the weights, as they were typed."""
+    precision: Precision
+    points: list[tuple[str, int, int]]
+    """Phase, batch and context."""
+    cut_from: int | None = None
+    """Layers of the whole model where some were left out."""
+
+
+NO_FIGURES = dict.fromkeys((
+    "floor_s", "bound_s", "ceiling_bound_s", "estimate_s", "calibrated_s", "measured_s", "error",
+    "bound_error", "ceiling_error", "calibrated_error",
+))  # fmt: skip
+"""What a row without a measurement has."""
+
+
+def list_subjects(
+    plan: Plan, device: Any, machine: Machine, answer: dict[str, Any]
+) -> Iterator[Subject]:
+    """List what is run, models and formats crossed; what cannot be run is a row that says why."""
+    crossed = [
+        (name, weights, cache)
+        for name in plan.models
+        for weights in plan.weights
+        for cache in plan.caches
+    ]
+    share = plan.budget_s / max(1, len(crossed))
+    for name, weights, cache in crossed:
+        try:
+            whole = find_model(name, dict(plan.changes))
+            yield planned(plan, device, machine, whole, weights, cache, share)
+        except RooflmError as e:
+            if len(crossed) == 1:
+                raise
+            shown = {"model": name, "weights": weights, "kv": cache or None}
+            answer["rows"].append(shown | {"excluded": str(e)} | NO_FIGURES)
+
+
+def planned(
+    plan: Plan,
+    device: Any,
+    machine: Machine,
+    whole: Model,
+    weights: str,
+    cache: str,
+    seconds: float,
+) -> Subject:
+    """Plan one model in one format: all its layers, or as many as fit in memory and time.
+
+    seconds: time that it may take [s]. Raises `RooflmError` where nothing of it can run.
+    """
+    check(whole)
+    model = plan.ranks.share(whole)
+    precision = precision_of(weights, cache or None, model=whole)
+    points = [(phase, B, S) for phase in plan.phases for S in plan.contexts for B in plan.batches]
+    subject = Subject(whole.name, model, whole, weights, precision, points)
+    layers = int(model.layers)
+    if plan.layers is not None:
+        layers = min(layers, plan.layers)
+    else:
+        free = FREE_SHARE * memory_free(device)
+        least = min(needed_bytes(subject, machine, p) for p in points)
+        if least > free:
+            outside = weights_bytes(replace(model, groups=()), precision)
+            layers = max(1, math.floor(layers * (free - outside) / max(1, least - outside)))
+        expected = sum(expected_s(subject, p, machine, plan) for p in points)
+        if expected > seconds:
+            layers = max(1, min(layers, math.floor(int(model.layers) * seconds / expected)))
+    layers = -int(plan.ranks.most(-layers))
+    if layers < model.layers:
+        shorter = cut(model, layers)
+        subject = replace(subject, model=shorter, cut_from=int(model.layers))
+    return subject
+
+
+def segments_of(phase: str, B: int, S: int) -> list[Segment]:
+    """Describe the pass of a point."""
+    return prefill(B, S) if phase == "prefill" else decode(B, S)
+
+
+def case_of(subject: Subject, machine: Machine) -> Case:
+    """Make the case that predicts a subject on a machine."""
+    return Case(subject.model, machine, subject.precision)
+
+
+def needed_bytes(subject: Subject, machine: Machine, point: tuple[str, int, int]) -> float:
+    """Memory that a point needs [B]."""
+    case, segments = case_of(subject, machine), segments_of(*point)
+    return float(sum(memory(case, segments, case.ledger(segments)).values()))
+
+
+def expected_s(
+    subject: Subject, point: tuple[str, int, int], machine: Machine, plan: Plan
+) -> float:
+    """Time that a point takes to set up and to run, roughly [s]."""
+    case, segments = case_of(subject, machine), segments_of(*point)
+    bandwidth = replace(case, time_model="bandwidth")
+    seconds = SLOWER * float(step_time(case.ledger(segments), bandwidth.rates, "bandwidth"))
+    flops = machine.flops.get("bf16") or machine.flops.get("fp32")
+    if flops:
+        seconds += SLOWER * sum(float(op.count * op.flops) for op in case.ledger(segments)) / flops
+    built = BUILD_S[plan.device] * float(total_parameters(subject.model)) / len(subject.points)
+    return built + seconds * (plan.runs + 6) + 0.5
+
+
+def dry_run(plan: Plan) -> dict[str, Any]:
+    """Say what would run, with its memory and time, without measuring anything."""
+    device = find_device(plan.device)
+    who = identity(device)
+    preset = measured.find_preset(plan.on, who)
+    machine = preset or Machine(
+        "this device", who["name"], plan.device, 3e10 if plan.device == "cpu" else 2e12,
+        driver_bytes=who["memory_bytes"],
+        flops=dict.fromkeys(ceilings.FORMATS, 3e11 if plan.device == "cpu" else 5e14),
+    )  # fmt: skip
+    answer: dict[str, Any] = {"rows": []}
+    subjects = list(list_subjects(plan, device, machine, answer))
+    rows = answer["rows"]
+    for subject in subjects:
+        for point in subject.points:
+            needed = needed_bytes(subject, machine, point)
+            rows.append(
+                about(subject, point)
+                | {
+                    "memory_bytes": needed,
+                    "fits": needed <= FREE_SHARE * memory_free(device),
+                    "expected_s": expected_s(subject, point, machine, plan),
+                }
+            )
+    return {
+        "schema": "rooflm.validate-plan/1",
+        "device": who,
+        "hardware": None if preset is None else preset.name,
+        "free_bytes": memory_free(device),
+        "rows": rows,
+        "expected_s": sum(r.get("expected_s", 0.0) for r in rows),
+    }
+
+
+def about(subject: Subject, point: tuple[str, int, int]) -> dict[str, Any]:
+    """Say which point of which subject a row is of."""
+    phase, B, S = point
+    return {
+        "model": subject.name,
+        "weights": subject.weights,
+        "kv": subject.precision.cache.name,
+        "phase": phase,
+        "batch": B,
+        "context_tokens": S,
+        "layers": int(subject.model.layers),
+        "cut_from_layers": subject.cut_from,
+    }
