@@ -35,7 +35,7 @@ USUAL = CONSTANTS[:3]
 COSTS = ("layer", "sequence")
 """Constants that are times; the others are shares."""
 START = (0.8, 40.0, 10.0, 0.6, 0.8, 0.5)
-LOW = (0.01, 0.01, 0.01, 0.01, 0.02, 1e-4)
+LOW = (0.01, 0.01, 0.01, 0.01, 0.02, 1e-3)
 HIGH = (1.0, 1e5, 1e5, 1.0, 1.0, 1.0)
 """Usual values and limits: shares, and microseconds."""
 SHARES = (1.0, 0.8, 0.6, 0.4, 0.25, 0.12, 0.05, 0.02)

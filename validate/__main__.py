@@ -64,6 +64,8 @@ def run(words: Sequence[str], program: str) -> int:
         _save(answer, typed)
     if answer["interrupted"]:
         return Exit.INTERRUPTED
+    if not answer["summary"]["measured"]:
+        return Exit.NO
     return Exit.DONE if all(check["agrees"] is not False for check in answer["checks"]) else Exit.NO
 
 

@@ -31,9 +31,13 @@ UNFINISHED = 3.0
 """So many times the datasheet is no rate: the clock stopped before the device did."""
 
 
-def buffer_bytes(device: Any) -> int:
-    """Size of the buffer that is read: many caches, and a quarter of what is free at most [B]."""
-    wanted = max(LEAST_BUFFER, CACHES * (cache_bytes(device) or 2**25))
+def buffer_bytes(device: Any, quick: bool = False) -> int:
+    """Size of the buffer that is read: many caches, and a quarter of what is free at most [B].
+
+    quick: four caches, of which a part may be found in the last one.
+    """
+    cache = cache_bytes(device) or 2**25
+    wanted = 4 * cache if quick else max(LEAST_BUFFER, CACHES * cache)
     return min(wanted, MOST_BUFFER, max(2**20, memory_free(device) // 4)) // 2**20 * 2**20
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,17 +11,23 @@ from ..calc.case import Case, memory
 from ..calc.errors import RooflmError
 from ..calc.hardware import Machine
 from ..calc.memory import weights_bytes
-from ..calc.model import Model, total_parameters
+from ..calc.model import Model, tensors, total_parameters
 from ..calc.passes import Precision, Segment, decode, prefill
 from ..calc.precision import precision_of
 from ..calc.presets import find_model
 from ..calc.timing import step_time
+from ..calc.weights import is_vector
 from . import ceilings, measured
 from .device import find_device, identity, memory_free
-from .network import check
+from .linears import dtype_of, make_linear
+from .making import Maker, cache_dtype
+from .network import build, check
 from .ranks import Ranks, alone
-from .shrink import cut
+from .shrink import cut, small
+from .untyped import torch
 
+SQUARE = 64
+"""Side of a matrix that tells whether torch has a kernel for a format."""
 FREE_SHARE = 0.85
 """Share of the free memory that a run may take."""
 BUILD_S = {"cpu": 2e-8, "cuda": 2e-10}
@@ -85,26 +91,56 @@ NO_FIGURES = dict.fromkeys((
 """What a row without a measurement has."""
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """A model in a format that was asked for."""
+
+    name: str
+    weights: str
+    cache: str
+    model: Model | None
+    why: str = ""
+    """Why it is not run."""
+
+
+def wanted(plan: Plan, device: Any) -> list[Wanted]:
+    """List models and formats crossed, and which of them cannot be run and why.
+
+    Raises `RooflmError` where none can, before anything is measured.
+    """
+    found: list[Wanted] = []
+    first: RooflmError | None = None
+    for name in plan.models:
+        for weights in plan.weights:
+            for cache in plan.caches:
+                try:
+                    model = find_model(name, dict(plan.changes))
+                    check(model)
+                    plan.ranks.share(model)
+                    check_runs(model, precision_of(weights, cache or None, model=model), device)
+                except RooflmError as e:
+                    first = first or e
+                    found.append(Wanted(name, weights, cache, None, str(e)))
+                else:
+                    found.append(Wanted(name, weights, cache, model))
+    if first is not None and all(w.model is None for w in found):
+        raise first
+    return found
+
+
 def list_subjects(
-    plan: Plan, device: Any, machine: Machine, answer: dict[str, Any]
-) -> Iterator[Subject]:
-    """List what is run, models and formats crossed; what cannot be run is a row that says why."""
-    crossed = [
-        (name, weights, cache)
-        for name in plan.models
-        for weights in plan.weights
-        for cache in plan.caches
-    ]
-    share = plan.budget_s / max(1, len(crossed))
-    for name, weights, cache in crossed:
-        try:
-            whole = find_model(name, dict(plan.changes))
-            yield planned(plan, device, machine, whole, weights, cache, share)
-        except RooflmError as e:
-            if len(crossed) == 1:
-                raise
-            shown = {"model": name, "weights": weights, "kv": cache or None}
-            answer["rows"].append(shown | {"excluded": str(e)} | NO_FIGURES)
+    plan: Plan, device: Any, machine: Machine, asked: Sequence[Wanted], answer: dict[str, Any]
+) -> list[Subject]:
+    """Plan what is run; what cannot be run becomes a row of the answer that says why."""
+    share = plan.budget_s / len(asked)
+    found: list[Subject] = []
+    for one in asked:
+        if one.model is None:
+            shown = {"model": one.name, "weights": one.weights, "kv": one.cache or None}
+            answer["rows"].append(shown | {"excluded": one.why} | NO_FIGURES)
+        else:
+            found.append(planned(plan, device, machine, one.model, one.weights, one.cache, share))
+    return found
 
 
 def planned(
@@ -118,9 +154,8 @@ def planned(
 ) -> Subject:
     """Plan one model in one format: all its layers, or as many as fit in memory and time.
 
-    seconds: time that it may take [s]. Raises `RooflmError` where nothing of it can run.
+    seconds: time that it may take [s].
     """
-    check(whole)
     model = plan.ranks.share(whole)
     precision = precision_of(weights, cache or None, model=whole)
     points = [(phase, B, S) for phase in plan.phases for S in plan.contexts for B in plan.batches]
@@ -142,6 +177,18 @@ def planned(
         shorter = cut(model, layers)
         subject = replace(subject, model=shorter, cut_from=int(model.layers))
     return subject
+
+
+def check_runs(model: Model, precision: Precision, device: Any) -> None:
+    """Raise `RooflmError` for layers and formats that are not run, before much is made."""
+    tiny = small(model)
+    build(tiny, Maker(Precision(), device))
+    cache_dtype(precision)
+    kinds = {precision.format_of(t.part).name for _, t in tensors(model) if not is_vector(t)}
+    for kind in sorted(kinds):
+        make_linear(torch.ones(SQUARE, SQUARE, dtype=dtype_of("bf16"), device=device), kind)
+    if kinds - {"bf16", "fp16", "fp32"} and any(g.mixer.kind == "mla" for g in model.groups):
+        build(tiny, Maker(precision, device))
 
 
 def segments_of(phase: str, B: int, S: int) -> list[Segment]:
@@ -185,7 +232,7 @@ def dry_run(plan: Plan) -> dict[str, Any]:
         flops=dict.fromkeys(ceilings.FORMATS, 3e11 if plan.device == "cpu" else 5e14),
     )  # fmt: skip
     answer: dict[str, Any] = {"rows": []}
-    subjects = list(list_subjects(plan, device, machine, answer))
+    subjects = list_subjects(plan, device, machine, wanted(plan, device), answer)
     rows = answer["rows"]
     for subject in subjects:
         for point in subject.points:

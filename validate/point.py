@@ -15,7 +15,7 @@ from ..calc.experts import Experts
 from ..calc.hardware import Machine
 from ..calc.model import has_experts
 from ..calc.passes import Operator, Routing, Segment
-from ..calc.timing import compulsory_bytes, step_time
+from ..calc.timing import compulsory_bytes, flops, step_time
 from . import measured
 from .ceilings import Reader
 from .device import Timing, alternated, memory_free, peak_bytes, reset_peak, state, synchronize
@@ -216,9 +216,16 @@ def _figures(
         "calibrated_error": None,
         "bytes": moved,
         "read_share": moved / measured_s / read,
+        "compute_share": _compute_share(at, pass_, measured_s),
         **{name: float(size) for name, size in kinds.items()},
         "memory_bytes": float(sum(kinds.values())),
     }
+
+
+def _compute_share(at: Case, pass_: Sequence[Operator], measured_s: float) -> float | None:
+    """Share of the measured rate of products that a pass reached; None where none was measured."""
+    peak = _seconds(at, lambda c: c.rates.peak(""))
+    return None if peak is None else float(flops(pass_)) / measured_s / peak
 
 
 def _seconds(case: Case, time_of: Callable[[Case], Any]) -> float | None:

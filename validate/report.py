@@ -10,6 +10,11 @@ from ..calc.output import to_markdown
 from .measured import entry_text
 from .tables import ceilings_table, checks_table, parts_table, percent, steps_table, summary_told
 
+STEPS = (
+    "Predictions are errors: predicted / measured - 1. The limit of a decode step is the measured "
+    "read rate, that of a prefill the measured rate of products."
+)
+
 
 def report(answer: Mapping[str, Any]) -> str:
     """Write a run as Markdown: the device, its ceilings, every step, the worst of them by part."""
@@ -28,7 +33,13 @@ def report(answer: Mapping[str, Any]) -> str:
     lines += [f"- {line}" for line in (*summary_told(answer), *answer["assumptions"])]
     if "read" in answer["ceilings"]:
         lines += ["", "## Ceilings", "", to_markdown(ceilings_table(answer))]
-    lines += ["", "## Steps", "", "Predictions are errors: predicted / measured - 1.", ""]
+    lines += [
+        "",
+        "## Steps",
+        "",
+        STEPS,
+        "",
+    ]
     lines += [to_markdown(steps_table(answer["rows"])), ""]
     worst = _worst(answer)
     if worst is not None:

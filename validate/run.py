@@ -15,7 +15,7 @@ from .device import find_device, held_now, identity, state
 from .ffn_layers import groups_matmuls
 from .making import Maker
 from .network import build
-from .plan import NO_FIGURES, Plan, Subject, about, expected_s, list_subjects
+from .plan import NO_FIGURES, Plan, Subject, about, expected_s, list_subjects, wanted
 from .point import run_point
 from .talk import Talk
 from .untyped import torch
@@ -69,6 +69,7 @@ def _measure(
     talk: Talk,
     keep: Callable[[dict[str, Any]], None],
 ) -> None:
+    asked = wanted(plan, device)
     # A file that cannot be written is told before an hour is spent.
     keep(answer)
     talk.say("measuring ceilings")
@@ -79,7 +80,7 @@ def _measure(
     assert machine is not None
     answer["hardware"] = machine.name
     answer["preset"] = None if preset is None else preset.name
-    subjects = list(list_subjects(plan, device, machine, answer))
+    subjects = list_subjects(plan, device, machine, asked, answer)
     talk.points = sum(len(s.points) for s in subjects)
     talk.seconds = sum(expected_s(s, p, machine, plan) for s in subjects for p in s.points)
     for subject in subjects:
@@ -96,7 +97,8 @@ def _ceilings(
     plan: Plan, device: Any, preset: Machine | None
 ) -> tuple[dict[str, Any], ceilings.Reader]:
     runs = 3 if plan.quick else 9
-    found, reader = ceilings.bandwidths(device, runs)
+    size = ceilings.buffer_bytes(device, plan.quick)
+    found, reader = ceilings.bandwidths(device, runs, size)
     formats = ("fp32", "bf16") if plan.quick else ceilings.FORMATS
     rates, lacks = ceilings.matmul_rates(device, formats, 3 if plan.quick else 7)
     sheet = None if preset is None else preset.bandwidth_bytes_per_s

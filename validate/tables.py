@@ -14,9 +14,10 @@ from ..calc.yamlfile import read_text
 
 HEADS = (
     "model", "weights", "cache", "phase", "batch", "context", "measured [ms]", "p10-p90", "bound",
-    "at ceilings", "estimate", "calibrated", "of read rate", "attention", "why not",
+    "at ceilings", "estimate", "calibrated", "of its limit", "attention", "why not",
 )  # fmt: skip
-"""Columns of the steps; predictions are errors: predicted / measured - 1."""
+"""Columns of the steps; predictions are errors: predicted / measured - 1. The limit is the measured
+read rate of a decode step, and the measured rate of products of a prefill."""
 
 
 def read_answer(path: str) -> dict[str, Any]:
@@ -29,13 +30,12 @@ def read_answer(path: str) -> dict[str, Any]:
         fix = "Make one with `rooflm validate ... --output run.json`."
         raise RooflmError("the file holds no run of rooflm validate", path, fix)
     _check(answer, path)
-    if "summary" not in answer:
-        from .judge import summary, told
+    from .judge import summary, told
 
-        # A run that was killed has rows and no summary.
-        answer |= {"calibrations": [], "summary": summary(answer["rows"])}
-        answer["assumptions"] = told(answer)
-    return answer
+    # A run that was killed has rows, and neither calibrations nor a summary.
+    whole: dict[str, Any] = {"calibrations": []} | answer
+    whole["summary"] = summary(whole["rows"])
+    return whole | {"assumptions": told(whole)}
 
 
 NEEDED: dict[str, tuple[type, ...]] = {
@@ -93,10 +93,15 @@ def _step(row: Mapping[str, Any]) -> tuple[str, ...]:
         percent(row["ceiling_error"]),
         percent(row["error"]),
         percent(row["calibrated_error"]),
-        f"{100 * row['read_share']:.0f} %",
+        _limit(row),
         row["kernels"].get("attention", "-"),
         "",
     )
+
+
+def _limit(row: Mapping[str, Any]) -> str:
+    share = row["read_share"] if row["phase"] == "decode" else row.get("compute_share")
+    return "-" if share is None else f"{100 * share:.0f} %"
 
 
 def checks_table(checks: Sequence[Mapping[str, Any]]) -> Table:
@@ -116,9 +121,7 @@ def checks_table(checks: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _agrees(check: Mapping[str, Any]) -> str:
-    if check["agrees"] is None:
-        return str(check.get("lacks", "-"))
-    return "yes" if check["agrees"] else "NO"
+    return {True: "yes", False: "NO"}.get(check["agrees"], "-")
 
 
 def parts_table(row: Mapping[str, Any]) -> Table:
