@@ -12,7 +12,7 @@ import rooflm.calc.__main__ as entry
 
 COMMANDS = (
     "models", "hardware", "show", "fit", "sweep", "compare", "roofline", "explain", "solve",
-    "quantize", "accuracy", "calibrate",
+    "quantize", "accuracy", "calibrate", "validate",
 )  # fmt: skip
 
 
@@ -83,6 +83,69 @@ def kernels() -> str:
     return "\n".join(lines)
 
 
+KEPT = "validate/results/epyc-2-cores.json"
+"""The run that docs/validation.md quotes."""
+
+
+def kept_run() -> str:
+    """Sum up the run that is kept, and list its steps."""
+    from pathlib import Path
+
+    from rooflm.calc.output import to_markdown
+    from rooflm.validate import judge, tables
+
+    answer = tables.read_answer(str(Path(__file__).parents[1] / KEPT))
+    lines = [
+        "| weights | points | not below the bound | of the read rate, at most | bound at ceilings | "
+        "calibrated on the other half |",
+        "| :-- | --: | --: | --: | --: | --: |",
+    ]
+    for weights in dict.fromkeys(r["weights"] for r in answer["rows"]):
+        s = judge.summary([r for r in answer["rows"] if r["weights"] == weights])
+        cells = [
+            f"{s['measured']}",
+            *(
+                f"{100 * s[key]:.0f} %"
+                for key in ("not_below_bound", "largest_read_share", "median_ceiling_error")
+            ),
+            f"{100 * s['median_calibrated_error']:.1f} %, at most "
+            f"{100 * s['largest_calibrated_error']:.0f} %",
+        ]
+        lines.append(f"| {weights} | {' | '.join(cells)} |")
+    rows = [r for r in answer["rows"] if r["batch"] in (1, 4, 8)]
+    table = to_markdown(tables.steps_table(rows))
+    return "\n".join([*lines, "", "Errors are medians. Of the steps, those of 1, 4 and 8 sequences:",
+                      "", table])  # fmt: skip
+
+
+def kept_sentence() -> str:
+    """Say in a sentence what the kept run found."""
+    from pathlib import Path
+
+    from rooflm.validate import tables
+
+    answer = tables.read_answer(str(Path(__file__).parents[1] / KEPT))
+    s, rows = answer["summary"], answer["rows"]
+    formats = " and ".join(dict.fromkeys(r["weights"] for r in rows))
+    return (
+        f"On {answer['device']['name']}, {answer['date']}: {s['measured']} steps of "
+        f"{rows[0]['model']} in {formats}. {100 * s['not_below_bound']:.0f} % are not below the "
+        "bound at measured ceilings;\nestimates, calibrated on half of the steps, are off by "
+        f"{100 * s['median_calibrated_error']:.1f} % on the other half (median)."
+    )
+
+
+def write_figures() -> None:
+    """Draw the run that is kept."""
+    from pathlib import Path
+
+    from rooflm.plots.validation import draw
+    from rooflm.validate import tables
+
+    here = Path(__file__).parent
+    draw(tables.read_answer(str(here.parent / KEPT)), str(here / "validation.svg"))
+
+
 def write_schemas() -> None:
     """Write the JSON Schemas that editors use for both preset files."""
     import json
@@ -140,3 +203,4 @@ def formulas() -> str:
 
 if __name__ == "__main__":
     write_schemas()
+    write_figures()

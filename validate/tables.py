@@ -33,7 +33,8 @@ def read_answer(path: str) -> dict[str, Any]:
     from .judge import summary, told
 
     # A run that was killed has rows, and neither calibrations nor a summary.
-    whole: dict[str, Any] = {"calibrations": []} | answer
+    whole = dict[str, Any](answer)
+    whole.setdefault("calibrations", [])
     whole["summary"] = summary(whole["rows"])
     return whole | {"assumptions": told(whole)}
 
