@@ -96,8 +96,8 @@ def kept_run() -> str:
 
     answer = tables.read_answer(str(Path(__file__).parents[1] / KEPT))
     lines = [
-        "| weights | points | not below the bound | of the read rate, at most | bound at ceilings | "
-        "calibrated on the other half |",
+        "| weights | points | not below the bound | of the read rate, at most | "
+        "bound at ceilings | calibrated on the other half |",
         "| :-- | --: | --: | --: | --: | --: |",
     ]
     for weights in dict.fromkeys(r["weights"] for r in answer["rows"]):
@@ -114,7 +114,8 @@ def kept_run() -> str:
         lines.append(f"| {weights} | {' | '.join(cells)} |")
     rows = [r for r in answer["rows"] if r["batch"] in (1, 4, 8)]
     table = to_markdown(tables.steps_table(rows))
-    return "\n".join([*lines, "", "Errors are medians. Of the steps, those of 1, 4 and 8 sequences:",
+    told = "Errors are medians. Of the steps, those of 1, 4 and 8 sequences:"
+    return "\n".join([*lines, "", told,
                       "", table])  # fmt: skip
 
 

@@ -36,6 +36,11 @@ def save(drawing: Any, path: str) -> None:
         raise RooflmError(f"a figure is {', '.join(FILE_TYPES)}", f"--plot {path}")
     import io
 
-    image = io.BytesIO()
-    drawing.savefig(image, format=Path(path).suffix[1:].lower())
+    from matplotlib import rc_context  # pyright: ignore[reportUnknownVariableType]
+
+    image, kind = io.BytesIO(), Path(path).suffix[1:].lower()
+    # The same figure is the same file: no date, no random names.
+    undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
+    with rc_context({"svg.hashsalt": "rooflm"}):
+        drawing.savefig(image, format=kind, metadata=undated)
     write_file(image.getvalue(), path, "--plot")

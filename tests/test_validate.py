@@ -34,6 +34,8 @@ from rooflm.validate.run import validate
 from .helpers import Terminal
 
 CPU = torch.device("cpu")
+KEPT = Path(judge.__file__).parent / "results/epyc-2-cores.json"
+"""The run that the documents quote."""
 HERE = Path(__file__).parent
 TINY = {"D": "64", "F": "128", "N": "4", "K": "2", "H": "16", "V": "256", "L": "2"}
 """Dimensions of a model that runs in a moment."""
@@ -142,7 +144,7 @@ def test_a_kept_run_says_what_the_documents_say() -> None:
 
     validate/results/epyc-2-cores.json was measured once; this reads it again.
     """
-    answer = tables.read_answer(str(HERE.parent / "validate/results/epyc-2-cores.json"))
+    answer = tables.read_answer(str(KEPT))
     for weights in ("bf16", "fp32"):
         rows = [r for r in answer["rows"] if r["weights"] == weights]
         summed = judge.summary(rows)
@@ -486,7 +488,7 @@ def test_without_torch_it_says_what_to_install() -> None:
         "from rooflm.validate.__main__ import main\n"
         "sys.exit(main(sys.argv[1:]))\n"
     )
-    kept = str(HERE.parent / "validate/results/epyc-2-cores.json")
+    kept = str(KEPT)
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     told = subprocess.run(
         [sys.executable, "-c", code, "--from", kept], capture_output=True, text=True, check=False

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..calc.errors import RooflmError
 from .device import quickest
+from .linears import compiled
 from .untyped import Tensor, functional, torch
 
 Kernel = Callable[..., Tensor]
@@ -62,8 +63,9 @@ def decode_kernels(device: Any) -> dict[str, Kernel]:
         return found | {"sdpa": decode_sdpa}
     for name in ("FLASH_ATTENTION", "EFFICIENT_ATTENTION", "CUDNN_ATTENTION"):
         found[f"sdpa {name.partition('_')[0].lower()}"] = _backend(name)
-    found["flex, compiled"] = torch.compile(_flex, dynamic=False)
-    found["matmul and softmax, compiled"] = torch.compile(decode_matmul, dynamic=False)
+    # Compiled once for all points: a kernel for each shape would cost more than the run.
+    found["flex, compiled"] = compiled(_flex)
+    found["matmul and softmax, compiled"] = compiled(decode_matmul)
     return found
 
 

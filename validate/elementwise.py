@@ -40,7 +40,7 @@ def fused(function: Callable[..., Any]) -> Callable[..., Any]:
         if not _fuses:
             return function(*args)
         if name not in _COMPILED:
-            _COMPILED[name] = torch.compile(function, dynamic=False)
+            _COMPILED[name] = torch.compile(function)
         return _COMPILED[name](*args)
 
     run.__name__, run.__doc__ = name, function.__doc__

@@ -16,6 +16,7 @@ from .device import quickest, timed
 from .untyped import Tensor, functional, torch
 
 LARGEST_INT4 = 15
+LARGEST_INT8 = 127
 LARGEST_FP8 = 448.0
 GROUP = 32
 """Rows of a group of int4-g32."""
@@ -191,24 +192,27 @@ def _packs(dtype: Any) -> bool:
 def _int8(weight: Tensor) -> Stored:
     """Int8 codes with an fp32 scale of each output, multiplied in 16 bits."""
     wide = weight.float()
-    scales = wide.abs().amax(dim=1).clamp(min=1e-12) / 127
-    codes = torch.clamp(torch.round(wide / scales[:, None]), -127, 127).to(torch.int8)
+    scales = wide.abs().amax(dim=1).clamp(min=1e-12) / LARGEST_INT8
+    codes = torch.clamp(torch.round(wide / scales[:, None]), -LARGEST_INT8, LARGEST_INT8)
+    codes = codes.to(torch.int8)
     ones = torch.ones(weight.shape[0], dtype=weight.dtype, device=weight.device)
-
-    def packed(x: Tensor) -> Tensor:
-        flat = x.reshape(-1, x.shape[-1])
-        found = torch._weight_int8pack_mm(flat, codes, ones)
-        return (found * scales).to(x.dtype).reshape(*x.shape[:-1], -1)
-
-    def expanded(x: Tensor) -> Tensor:
-        found = functional.linear(x, codes.to(x.dtype))
-        return (found * scales).to(x.dtype)
-
-    choices = {"int8 weight-only matmul": packed}
+    choices: dict[str, Callable[[Tensor], Tensor]] = {
+        "int8 weight-only matmul": partial(_int8_product, codes=codes, scales=scales, ones=ones)
+    }
     if weight.device.type == "cuda":
-        choices["int8 weight-only, compiled"] = _compiled(expanded)
+        expanded = partial(compiled(_int8_expanded), codes=codes, scales=scales)
+        choices["int8 weight-only, compiled"] = expanded
     run, kernel = _fastest(choices, weight, "int8-weights")
     return Stored(run, (codes, scales), kernel, lambda: codes.float() * scales[:, None])
+
+
+def _int8_product(x: Tensor, codes: Tensor, scales: Tensor, ones: Tensor) -> Tensor:
+    found = torch._weight_int8pack_mm(x.reshape(-1, x.shape[-1]), codes, ones)
+    return (found * scales).to(x.dtype).reshape(*x.shape[:-1], -1)
+
+
+def _int8_expanded(x: Tensor, codes: Tensor, scales: Tensor) -> Tensor:
+    return (functional.linear(x, codes.to(x.dtype)) * scales).to(x.dtype)
 
 
 def _int4(weight: Tensor) -> Stored:
@@ -251,16 +255,20 @@ def _fp8(weight: Tensor) -> Stored:
     scale = weight.float().abs().amax().clamp(min=1e-12) / LARGEST_FP8
     codes = (weight.float() / scale).to(torch.float8_e4m3fn)
 
-    def run(x: Tensor) -> Tensor:
-        flat = x.reshape(-1, x.shape[-1])
-        own = flat.abs().amax().float().clamp(min=1e-12) / LARGEST_FP8
-        narrow = (flat / own).to(torch.float8_e4m3fn)
-        found = torch._scaled_mm(narrow, codes.t(), own, scale, out_dtype=x.dtype)
-        return found.reshape(*x.shape[:-1], -1)
-
-    choices = {"fp8 scaled matmul": run, "fp8 scaled matmul, compiled": _compiled(run)}
+    choices: dict[str, Callable[[Tensor], Tensor]] = {
+        "fp8 scaled matmul": partial(_fp8_product, codes=codes, scale=scale),
+        "fp8 scaled matmul, compiled": partial(compiled(_fp8_product), codes=codes, scale=scale),
+    }
     chosen, kernel = _fastest(choices, weight, "fp8")
     return Stored(chosen, (codes, scale), kernel, lambda: codes.float() * scale)
+
+
+def _fp8_product(x: Tensor, codes: Tensor, scale: Tensor) -> Tensor:
+    flat = x.reshape(-1, x.shape[-1])
+    own = flat.abs().amax().float().clamp(min=1e-12) / LARGEST_FP8
+    narrow = (flat.float() / own).to(torch.float8_e4m3fn)
+    found = torch._scaled_mm(narrow, codes.t(), own, scale, out_dtype=x.dtype)
+    return found.reshape(*x.shape[:-1], -1)
 
 
 _CHOSEN: dict[tuple[str, str, int, int], str] = {}
@@ -284,5 +292,7 @@ def _fastest(
     return choices[_CHOSEN[key]], _CHOSEN[key]
 
 
-def _compiled(run: Callable[..., Any]) -> Callable[..., Any]:
-    return torch.compile(run, dynamic=False)
+@cache
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a function once for all that call it: a closure of each matrix would be once each."""
+    return torch.compile(function)
