@@ -13,6 +13,7 @@ from typing import Any
 
 from .device import Timing, alternated, cache_bytes, memory_free, synchronize, timed
 from .linears import dtype_of, make_linear
+from .talk import reason
 from .untyped import Tensor, torch
 
 LEAST_BUFFER = 2**29
@@ -112,7 +113,7 @@ def matmul_rates(
                 run = _product(name, side, device)
                 timing = timed(run, device, runs, seconds=2.0)
             except Exception as e:  # torch has no such product here, or it is out of memory
-                lacks[name] = str(e).splitlines()[0][:160] if str(e) else type(e).__name__
+                lacks[name] = reason(e)
                 break
             found_rate = rate(2 * side**3, timing, "flops_per_s") | {"shape": [side] * 3}
             if best is None or found_rate["flops_per_s"] > best["flops_per_s"]:
@@ -161,7 +162,7 @@ def launch_times(device: Any, compile: bool = True, runs: int = 5) -> dict[str, 
             found["compiled_s"] = many(lambda: compiled(tiny)).median_s / LAUNCHES
         except Exception as e:  # no compiler on this machine
             found["compiled_s"] = None
-            found["compiled_lacks"] = str(e).splitlines()[0][:160] if str(e) else type(e).__name__
+            found["compiled_lacks"] = reason(e)
     if device.type == "cuda":
         graph = torch.cuda.CUDAGraph()
         synchronize(device)

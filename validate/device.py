@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..calc.errors import Exit, RooflmError
+from .talk import reason
 
 INSTALL = "pip install 'rooflm[validate]'"
 
@@ -174,7 +175,7 @@ def quickest(
         try:
             seconds = timed(ready(), device, runs=3, warm=1).median_s
         except Exception as e:
-            why = f"{name}: {str(e).splitlines()[0][:120] if str(e) else type(e).__name__}"
+            why = f"{name}: {reason(e)}"
             continue
         if seconds < least:
             best, least = name, seconds

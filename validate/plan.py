@@ -128,6 +128,16 @@ def wanted(plan: Plan, device: Any) -> list[Wanted]:
     return found
 
 
+def formats_of(asked: Sequence[Wanted]) -> tuple[str, ...]:
+    """Name the formats in which what is run multiplies, and those of every device."""
+    found = dict.fromkeys(("fp32", "bf16"))
+    for one in asked:
+        if one.model is not None:
+            precision = precision_of(one.weights, one.cache or None, model=one.model)
+            found |= dict.fromkeys((precision.activations.name, *precision.computes))
+    return tuple(name for name in found if name in ceilings.FORMATS)
+
+
 def list_subjects(
     plan: Plan, device: Any, machine: Machine, asked: Sequence[Wanted], answer: dict[str, Any]
 ) -> list[Subject]:

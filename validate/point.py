@@ -23,6 +23,7 @@ from .linears import PACKED, padded_to
 from .network import Network, held_caches
 from .plan import FREE_SHARE, Plan, Subject, about, case_of, needed_bytes, segments_of
 from .state_layers import DeltaLayer, Mamba2Layer
+from .talk import reason
 from .untyped import torch
 
 
@@ -140,9 +141,9 @@ def _graphed(step: Callable[[], Any], device: Any) -> tuple[Callable[[], Any] | 
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             step()
-    except RuntimeError as e:
+    except Exception as e:  # experts one by one, and whatever else asks the host within a step
         synchronize(device)
-        return None, str(e).splitlines()[0][:200]
+        return None, reason(e)
     return graph.replay, ""
 
 
@@ -173,10 +174,11 @@ def _with_touched(subject: Subject, rows: int, touched: float | None) -> Subject
         return subject
     ffn = next(g.ffn for g in subject.model.groups if isinstance(g.ffn, Experts))
     left = 1 - touched / ffn.E
-    if left <= 0:
+    if left <= 0 or ffn.k >= ffn.E:
+        # All of them, which independent tokens come close to.
         return subject
-    alone_ = math.log(left) / math.log(1 - ffn.k / ffn.E)
-    alike = min(1.0, max(0.0, math.log(max(alone_, 1.0)) / math.log(rows)))
+    independent = math.log(left) / math.log(1 - ffn.k / ffn.E)
+    alike = min(1.0, max(0.0, math.log(max(independent, 1.0)) / math.log(rows)))
     routing = Routing(alike=alike)
     return replace(subject, precision=replace(subject.precision, routing=routing))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ..calc.errors import RooflmError
@@ -15,9 +15,19 @@ from .device import find_device, held_now, identity, state
 from .ffn_layers import groups_matmuls
 from .making import Maker
 from .network import build
-from .plan import NO_FIGURES, Plan, Subject, about, expected_s, list_subjects, wanted
+from .plan import (
+    NO_FIGURES,
+    Plan,
+    Subject,
+    Wanted,
+    about,
+    expected_s,
+    formats_of,
+    list_subjects,
+    wanted,
+)
 from .point import run_point
-from .talk import Talk
+from .talk import Talk, reason
 from .untyped import torch
 
 
@@ -74,7 +84,7 @@ def _measure(
     keep(answer)
     talk.say("measuring ceilings")
     start = time.monotonic()
-    answer["ceilings"], reader = _ceilings(plan, device, preset)
+    answer["ceilings"], reader = _ceilings(plan, device, preset, asked)
     answer["state"] = state(device)
     machine = _machine(answer, preset)
     assert machine is not None
@@ -94,12 +104,12 @@ def _measure(
 
 
 def _ceilings(
-    plan: Plan, device: Any, preset: Machine | None
+    plan: Plan, device: Any, preset: Machine | None, asked: Sequence[Wanted]
 ) -> tuple[dict[str, Any], ceilings.Reader]:
     runs = 3 if plan.quick else 9
     size = ceilings.buffer_bytes(device, plan.quick)
     found, reader = ceilings.bandwidths(device, runs, size)
-    formats = ("fp32", "bf16") if plan.quick else ceilings.FORMATS
+    formats = formats_of(asked) if plan.quick else ceilings.FORMATS
     rates, lacks = ceilings.matmul_rates(device, formats, 3 if plan.quick else 7)
     sheet = None if preset is None else preset.bandwidth_bytes_per_s
     found |= {
@@ -124,7 +134,7 @@ def _check(plan: Plan, device: Any, subject: Subject, answer: dict[str, Any]) ->
     except Exception as e:  # small shapes may not suit a kernel that suits the model
         if plan.debug:
             raise
-        found |= UNCHECKED | {"lacks": _reason(e)}
+        found |= UNCHECKED | {"lacks": reason(e)}
     answer["checks"].append(found)
 
 
@@ -153,7 +163,7 @@ def _rows(
         if plan.debug:
             raise
         for point in subject.points:
-            yield _failed(subject, point, _reason(e))
+            yield _failed(subject, point, reason(e))
         return
     for point in subject.points:
         phase, B, S = point
@@ -165,15 +175,9 @@ def _rows(
         except Exception as e:  # a kernel may fail in ways of its own: the other points go on
             if plan.debug:
                 raise
-            yield _failed(subject, point, _reason(e))
+            yield _failed(subject, point, reason(e))
         _free(device)
         talk.done(expected_s(subject, point, machine, plan))
-
-
-def _reason(error: BaseException) -> str:
-    if isinstance(error, torch.cuda.OutOfMemoryError | MemoryError):
-        return "out of memory"
-    return str(error).splitlines()[0][:300] if str(error) else type(error).__name__
 
 
 def _failed(subject: Subject, point: tuple[str, int, int], why: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Progress of long work on stderr."""
+"""What long work says: its progress on stderr, and why something failed."""
 
 from __future__ import annotations
 
@@ -43,3 +43,10 @@ class Talk:
         if self.live and not self.quiet:
             sys.stderr.write("\x1b[K")
             sys.stderr.flush()
+
+
+def reason(error: BaseException) -> str:
+    """Say in one line why something failed."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return "out of memory"
+    return str(error).splitlines()[0][:300] if str(error) else type(error).__name__
