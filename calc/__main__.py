@@ -5,21 +5,30 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Callable
 
 
 def main() -> None:
     """Run rooflm; imports happen inside, so that Ctrl-C during them is quiet as well."""
-    try:
-        code = _run()
-    except KeyboardInterrupt:
-        code = 130
-    sys.exit(code)
+    sys.exit(guarded(_run))
 
 
 def _run() -> int:
-    try:
-        from rooflm.calc.cli import main as run
+    from rooflm.calc.cli import main as run
 
+    return run()
+
+
+def guarded(run: Callable[[], int]) -> int:
+    """Run a command and return its exit code; what it does not catch becomes one line."""
+    try:
+        return _guarded(run)
+    except KeyboardInterrupt:
+        return 130
+
+
+def _guarded(run: Callable[[], int]) -> int:
+    try:
         code = run()
         if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison]
             sys.stdout.flush()

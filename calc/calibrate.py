@@ -127,7 +127,7 @@ def calibrate(
         seconds = float(estimates[i])
         rest = [p for j, p in enumerate(points) if j != i]
         unseen = None
-        if _missing(chosen, case, rest, base) == "":
+        if missing(chosen, case, rest, base) == "":
             alone = fitted_values(case, rest, base, chosen)
             there = estimated_steps(case, [point], with_values(base, alone))
             unseen = float(there[0]) / point.latency_s - 1
@@ -159,7 +159,7 @@ def calibrate(
                 f"fitted: {', '.join(values)}; {_kept(base)}",
                 "it holds for these formats on this chip, and for models of other sizes as far as "
                 "a layer costs the same; --calibration FILE uses it",
-                *_limits_told(values),
+                *limits_told(values),
             ],
         }
     )
@@ -177,7 +177,7 @@ def described(case: Case, base: Constants, values: Mapping[str, float]) -> dict[
     }
 
 
-def _limits_told(values: Mapping[str, float]) -> list[str]:
+def limits_told(values: Mapping[str, float]) -> list[str]:
     """Say which constants the fit wanted beyond their limits."""
     told: list[str] = []
     for name, value in values.items():
@@ -206,10 +206,7 @@ def base_constants(case: Case, engine: str | None = None) -> Constants:
     if found is None and engine is not None:
         raise RooflmError(why, "--engine")
     if found is None:
-        # Vectors have kernels of their own on a CPU; a GPU computes whole tiles.
-        tile = 1 if case.machine.kind == "cpu" else TILE_ROWS
-        formats = dict.fromkeys(_formats(case.precision), 1.0)
-        return Constants("", PLAIN, formats=formats, tile_rows=tile)
+        return plain_constants(case)
     return replace(
         found,
         kernels=_without_bandwidth(found),
@@ -221,6 +218,14 @@ def base_constants(case: Case, engine: str | None = None) -> Constants:
         prefill_band=None,
         decode_only=True,
     )
+
+
+def plain_constants(case: Case) -> Constants:
+    """Begin with kernels that start in no time and reach the rates of the machine."""
+    # Vectors have kernels of their own on a CPU; a GPU computes whole tiles.
+    tile = 1 if case.machine.kind == "cpu" else TILE_ROWS
+    formats = dict.fromkeys(_formats(case.precision), 1.0)
+    return Constants("", PLAIN, formats=formats, tile_rows=tile)
 
 
 PLAIN = {name: Kernel() for name in (*NEEDED, "recurrence")}
@@ -362,7 +367,7 @@ def _first_guess(
 def carried(case: Case, points: Sequence[Point], base: Constants) -> tuple[str, ...]:
     """Choose the most constants that the points tell apart."""
     for n in range(len(USUAL), 1, -1):
-        if _missing(USUAL[:n], case, points, base) == "":
+        if missing(USUAL[:n], case, points, base) == "":
             return USUAL[:n]
     return USUAL[:1]
 
@@ -378,12 +383,12 @@ def _check_names(
             raise RooflmError(f"no constant '{name[:40]}'", "--constants", fix)
     if len(set(chosen)) < len(chosen):
         raise RooflmError("a constant stands twice", "--constants")
-    missing = _missing(chosen, case, points, base)
-    if missing:
-        raise RooflmError(missing, "--constants", "Measure more, or fit fewer.")
+    lacks = missing(chosen, case, points, base)
+    if lacks:
+        raise RooflmError(lacks, "--constants", "Measure more, or fit fewer.")
 
 
-def _missing(chosen: Sequence[str], case: Case, points: Sequence[Point], base: Constants) -> str:
+def missing(chosen: Sequence[str], case: Case, points: Sequence[Point], base: Constants) -> str:
     """Say what points lack to carry constants; "" where they carry them."""
     if len(points) < len(chosen):
         few = "1 point carries 1 constant" if len(points) == 1 else f"{len(points)} points carry"

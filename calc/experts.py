@@ -192,10 +192,16 @@ class Experts(Weighted):
             return distinct_experts(rows, self.E, self.k)
         return self.E * (1 - (1 - self.k / self.choices) ** rows)
 
+    def touched_by(self, rows: Q, routing: Routing) -> Q:
+        """Distinct experts that a pass touches under a routing, or as they were counted [1]."""
+        if routing.distinct is not None and not routing.fewest:
+            return routing.distinct
+        independent = independent_rows(rows, routing.alike)
+        return self.touched(independent, routing.fewest, self.chosen(routing))
+
     def untouched_parameters(self, D: Q, rows: Q, routing: Routing) -> Q:
         """Weights of the layer that no token of a pass uses, in expectation [parameters]."""
-        independent = independent_rows(rows, routing.alike)
-        touched = self.touched(independent, routing.fewest, self.chosen(routing))
+        touched = self.touched_by(rows, routing)
         return (self.E - touched) * self.expert_parameters(D)
 
     def operators(
@@ -226,8 +232,7 @@ class Experts(Weighted):
                 live_bytes=b_x * (2 * D + self.latent) * rows,
             )
         routing = precision.routing
-        independent = independent_rows(rows, routing.alike)
-        touched = self.touched(independent, routing.fewest, self.chosen(routing))
+        touched = self.touched_by(rows, routing)
         d, one, used = self.width(D), self.expert(), self.used
         if routing.fewest and not is_zero(self.zero):
             used = 0

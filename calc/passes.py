@@ -21,6 +21,8 @@ class Routing:
     is all alike."""
     fewest: bool = False
     """All tokens choose the same experts: the least that a pass can touch."""
+    distinct: Q = None
+    """Distinct experts of each layer that a pass touches, where they were counted [1]."""
 
 
 LINEAR = frozenset((

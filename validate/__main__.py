@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from typing import Any
 
+from ..calc.__main__ import guarded
 from ..calc.errors import Exit, RooflmError
+from ..calc.output import format_of, render, terminal_width, write, write_file
 
 PROGRAM = "python -m rooflm.validate"
 
 
 def main(words: Sequence[str], program: str = PROGRAM) -> int:
     """Run what was typed and return the exit code; a mistake becomes one line on stderr."""
-    try:
-        return run(words, program)
-    except RooflmError as e:
-        sys.stderr.write(f"rooflm: error: {e}\n")
-        return e.code
-    except KeyboardInterrupt:
-        return Exit.INTERRUPTED
+
+    def told() -> int:
+        try:
+            return run(words, program)
+        except RooflmError as e:
+            sys.stderr.write(f"rooflm: error: {e}\n")
+            return e.code
+
+    return guarded(told)
 
 
 def run(words: Sequence[str], program: str) -> int:
@@ -32,8 +36,12 @@ def run(words: Sequence[str], program: str) -> int:
         from .tables import page, read_answer
 
         answer = read_answer(typed.source)
-        _show(answer, page(answer), typed)
-        _save(answer, typed)
+        try:
+            _show(answer, page(answer), typed)
+            _save(answer, typed)
+        except (KeyError, TypeError, AttributeError, ValueError) as e:
+            what = f"the run is not usable: {type(e).__name__} {e}"
+            raise RooflmError(what, typed.source) from None
         return Exit.DONE
     from .device import find_device
 
@@ -51,7 +59,8 @@ def run(words: Sequence[str], program: str) -> int:
             from .tables import plan_page
 
             answer = dry_run(plan)
-            _show(answer, plan_page(answer), typed)
+            if ranks.rank == 0:
+                _show(answer, plan_page(answer), typed)
             return Exit.DONE
         answer = validate(plan, _keeper(typed))
     finally:
@@ -66,7 +75,9 @@ def run(words: Sequence[str], program: str) -> int:
         return Exit.INTERRUPTED
     if not answer["summary"]["measured"]:
         return Exit.NO
-    return Exit.DONE if all(check["agrees"] is not False for check in answer["checks"]) else Exit.NO
+    wrong = any(check["agrees"] is False for check in answer["checks"])
+    differ = answer["summary"]["weights_differ_bytes"] or answer["summary"]["cache_differs_bytes"]
+    return Exit.NO if wrong or differ else Exit.DONE
 
 
 def _usual_device() -> str:
@@ -79,8 +90,6 @@ def _usual_device() -> str:
 
 def _keeper(typed: Any) -> Any:
     """Keep what was measured so far in the file of --output, where that is JSON."""
-    from ..calc.output import format_of, write
-
     path = typed.output
     if path is None or path == "-" or (typed.format or format_of(path)) != "json":
         return None
@@ -91,32 +100,45 @@ def _keeper(typed: Any) -> Any:
         return None
 
     def keep(answer: Mapping[str, Any]) -> None:
-        write(json.dumps({**answer, "interrupted": True}, indent=2) + "\n", path)
+        text = json.dumps({**answer, "interrupted": True}, indent=2, allow_nan=False)
+        write(text + "\n", path)
 
     return keep
 
 
 def _save(answer: dict[str, Any], typed: Any) -> None:
-    """Write the files that were asked for beside the answer."""
-    from ..calc.output import write_file
+    """Write the files that were asked for beside the answer; one that fails keeps no other back."""
     from . import report
 
-    if typed.save_calibration is not None:
-        text = report.calibration_text(answer, typed.save_calibration)
-        write_file(text.encode(), typed.save_calibration, "--save-calibration")
+    wanted: dict[str, Callable[[], object]] = {}
     if typed.save_hardware is not None:
-        write_file(report.hardware_text(answer).encode(), typed.save_hardware, "--save-hardware")
+        wanted["--save-hardware"] = lambda: report.hardware_text(answer)
     if typed.report is not None:
-        write_file(report.report(answer).encode(), typed.report, "--report")
+        wanted["--report"] = lambda: report.report(answer)
     if typed.plot is not None:
-        from ..plots.validation import draw
+        wanted["--plot"] = lambda: _draw(answer, typed.plot)
+    if typed.save_calibration is not None:
+        wanted["--save-calibration"] = lambda: report.calibration_text(answer)
+    paths = {option: getattr(typed, option[2:].replace("-", "_")) for option in wanted}
+    failed: RooflmError | None = None
+    for option, make in wanted.items():
+        try:
+            text = make()
+            if isinstance(text, str):
+                write_file(text.encode(), paths[option], option)
+        except RooflmError as e:
+            failed = failed or e
+    if failed is not None:
+        raise failed
 
-        draw(answer, typed.plot)
+
+def _draw(answer: dict[str, Any], path: str) -> None:
+    from ..plots.validation import draw
+
+    draw(answer, path)
 
 
 def _show(answer: dict[str, Any], shown: Any, typed: Any) -> None:
-    from ..calc.output import format_of, render, terminal_width, write
-
     how: Any = typed.format or format_of(typed.output)
     if how == "table":
         try:

@@ -104,11 +104,32 @@ def parse(words: Sequence[str], program: str) -> argparse.Namespace:
     for name in ("layers", "runs"):
         text = getattr(typed, name)
         setattr(typed, name, None if text is None else parse_count(text, f"--{name}"))
+    _check_together(typed)
     typed.tp, typed.seed = parse_count(typed.tp, "--tp"), _seed(typed.seed)
     usual = "1min" if typed.quick else "10min"
     typed.budget = parse_time(typed.budget or usual, "--budget")
     typed.changes = tuple(_change(text) for text in typed.set)
     return typed
+
+
+def _check_together(typed: argparse.Namespace) -> None:
+    """Refuse options that would have no effect, and a figure of no known kind."""
+    from ..plots.style import FILE_TYPES
+
+    if typed.plot is not None and not typed.plot.lower().endswith(FILE_TYPES):
+        raise RooflmError(f"a figure is {', '.join(FILE_TYPES)}", f"--plot {typed.plot}")
+    run = ("models", "batch", "context", "weights", "kv", "phase", "layers", "set", "device", "on",
+           "budget", "runs", "quick", "compile", "dry_run")  # fmt: skip
+    if typed.source is not None:
+        for name in run:
+            if getattr(typed, name):
+                option = "MODEL" if name == "models" else f"--{name.replace('_', '-')}"
+                raise RooflmError("a run that was kept is not run again", option, "Leave it out.")
+    if typed.dry_run:
+        for name in ("save_calibration", "save_hardware", "report", "plot"):
+            if getattr(typed, name) is not None:
+                option = f"--{name.replace('_', '-')}"
+                raise RooflmError("a dry run measures nothing to write", option, "Leave it out.")
 
 
 def plan_of(typed: argparse.Namespace, device: str, ranks: Any, date: str) -> Any:

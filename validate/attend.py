@@ -70,7 +70,7 @@ def decode_kernels(device: Any) -> dict[str, Kernel]:
 
 
 def prefill_sdpa(q: Tensor, k: Tensor, v: Tensor, scale: float, span: Span | None = None) -> Tensor:
-    """Causal attention of a whole prompt: [B, N, T, H] against [B, K, T, H]."""
+    """Causal attention of a whole prompt: [B, N, T, H] against [B, K, T, H]; windows by blocks."""
     if span is not None:
         return prefill_blocks(q, k, v, scale, span)
     return functional.scaled_dot_product_attention(
@@ -145,6 +145,12 @@ def fastest(
     return quickest(
         {n: partial(ready, kernel) for n, kernel in kernels.items()}, q.device, "attention"
     )
+
+
+def prefill_kernels(span: Span | None) -> dict[str, Kernel]:
+    """List the kernels of attention over prompts; windows are left out of by blocks alone."""
+    blocks: dict[str, Kernel] = {"matmul in blocks": prefill_blocks}
+    return blocks if span is not None else {"sdpa, causal": prefill_sdpa} | blocks
 
 
 def fastest_prefill(

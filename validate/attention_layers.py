@@ -290,6 +290,9 @@ class MLALayer:
         rows = torch.cat((absorbed, q[:, 0, :, m.d :]), dim=-1)
         return (rows[:, None], *cache.read(n), (m.d + m.r) ** -0.5)
 
+    def span(self, T: int) -> None:
+        """See everything before."""
+
     def attend(self, q: Tensor, latent: Tensor, n: int, cache: KV) -> Tensor:
         """Attend over latents (one token), or over keys and values made of the prompt's."""
         m, (B, T) = self.of, q.shape[:2]

@@ -20,6 +20,8 @@ LEAST_BUFFER = 2**29
 MOST_BUFFER = 2**31
 CACHES = 16
 """A buffer is so many times the last-level cache."""
+READS = 10
+"""Reads that are timed together on a GPU."""
 LAUNCHES = 1000
 """Kernels of a run that times their start."""
 FORMATS = ("fp32", "bf16", "fp16", "int8", "fp8")
@@ -49,6 +51,7 @@ class Reader:
     run: Callable[[], object]
     kernel: str
     bytes: int
+    """Bytes that a run reads [B]."""
 
 
 def bandwidths(
@@ -63,19 +66,32 @@ def bandwidths(
     # Random, not zeros: pages that were never written may all be one page.
     buffer = torch.rand(wanted // 4, dtype=torch.float32, device=device)
     read = int(buffer.numel() * 4)
-    readers = _readers(buffer)
+    # Starting a read takes longer than its end is waited for: several reads in a row.
+    times = READS if device.type == "cuda" else 1
+    readers = {name: _repeated(run, times) for name, run in _readers(buffer).items()}
     timings = {name: timed(run, device, runs) for name, run in readers.items()}
     kernel = min(timings, key=lambda name: timings[name].median_s)
     half = buffer[: buffer.numel() // 2]
-    whole, part = alternated(readers["sum"], half.sum, device, runs)
+    whole, part = alternated(readers["sum"], _repeated(half.sum, times), device, runs)
     target = torch.empty_like(buffer)
     copied = timed(lambda: target.copy_(buffer), device, runs)
     figures: dict[str, Any] = {
-        "read": rate(read, timings[kernel]) | {"kernel": kernel, "buffer_bytes": read},
+        "read": rate(times * read, timings[kernel]) | {"kernel": kernel, "buffer_bytes": read},
         "copy": rate(2 * read, copied) | {"kernel": "copy", "buffer_bytes": 2 * read},
         "growth": whole.median_s / part.median_s,
     }
-    return figures, Reader(readers[kernel], kernel, read)
+    return figures, Reader(readers[kernel], kernel, times * read)
+
+
+def _repeated(run: Callable[[], object], times: int) -> Callable[[], object]:
+    if times == 1:
+        return run
+
+    def several() -> None:
+        for _ in range(times):
+            run()
+
+    return several
 
 
 def _readers(buffer: Tensor) -> dict[str, Callable[[], object]]:
@@ -136,7 +152,9 @@ def _product(name: str, side: int, device: Any) -> Callable[[], object]:
         left, right = (t.to(torch.float8_e4m3fn) for t in (a, b))
         one = torch.ones((), device=device)
         wide = torch.bfloat16
-        return lambda: torch._scaled_mm(left, right.t(), one, one, out_dtype=wide)
+        return lambda: torch._scaled_mm(
+            left, right.t(), one, one, out_dtype=wide, use_fast_accum=True
+        )
     left, right = (t.to(dtype_of(name)) for t in (a, b))
     if device.type == "cpu":
         return partial(make_linear(right, name), left)

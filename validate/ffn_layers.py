@@ -179,8 +179,10 @@ def _multiply(weight: Tensor, x: Tensor) -> Tensor:
     return functional.linear(x, weight)
 
 
-def groups_matmuls(device: Any) -> bool:
-    """Tell whether torch multiplies matrices in groups on a device."""
+def groups_matmuls(device: Any, kind: str) -> bool:
+    """Tell whether torch multiplies matrices in groups on a device, by one kernel."""
+    if device.type != "cuda" or kind != "bf16" or torch.cuda.get_device_capability(device) < (9, 0):
+        return False
     try:
         x, w = torch.ones(16, 16, device=device), torch.ones(2, 16, 16, device=device)
         ends = torch.tensor([8, 16], device=device, dtype=torch.int32)

@@ -12,30 +12,31 @@ from ..calc.calibrate import Point
 from ..calc.case import Case
 from ..calc.errors import RooflmError
 from ..calc.hardware import Machine
-from ..calc.precision import precision_of
-from ..calc.presets import find_model
+from ..calc.model import Model
+from ..calc.passes import Precision, Routing
 
 if TYPE_CHECKING:
     from ..calc.estimate import Constants
-    from .plan import Plan
 
-ALL = ("memory", "layer", "attention", "compute", "serial")
-"""What is fitted where the points carry it."""
-FEWEST = 6
-"""Points of a half that carry so many constants; fewer carry what `rooflm calibrate` fits."""
+FITTED = {"cpu": ("memory", "attention", "serial"), "gpu": ("memory", "layer", "attention")}
+"""What is fitted, by the kind of device, where the points tell it apart; else what
+`rooflm calibrate` fits. A chip that copies while it computes hides the shorter time."""
 BELOW = 0.02
 """A step is below a bound if it is by more than this beside the spread of both."""
 
 
-def judge(answer: dict[str, Any], machine: Machine | None, plan: Plan) -> None:
-    """Fit constants to each half of the steps, predict the other, sum up; changes the answer."""
+def judge(
+    answer: dict[str, Any], machine: Machine | None, models: Mapping[Key, tuple[Model, Precision]]
+) -> None:
+    """Fit constants to each half of the steps, predict the other, sum up; changes the answer.
+
+    models: what ran, with its formats, for the rows of each key.
+    """
     answer["calibrations"] = []
     if machine is not None:
-        for rows in grouped(answer["rows"]).values():
+        for key, rows in grouped(answer["rows"]).items():
             try:
-                answer["calibrations"].append(
-                    _calibrated(rows, machine, plan, answer["preset"] is not None)
-                )
+                answer["calibrations"].append(_calibrated(rows, machine, *models[key], answer))
             except RooflmError as e:
                 first = rows[0]
                 answer["calibrations"].append(
@@ -45,13 +46,21 @@ def judge(answer: dict[str, Any], machine: Machine | None, plan: Plan) -> None:
     answer["assumptions"] = told(answer)
 
 
-def grouped(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
-    """Group the decode steps that were measured by model, formats and layers."""
-    found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+Key = tuple[str, str, str]
+"""Model as it was typed, formats of its weights and of its cache: what a network was built of."""
+
+
+def key_of(row: Mapping[str, Any]) -> Key:
+    """Tell which network a row is of."""
+    return row["asked"], row["weights"], row["kv"]
+
+
+def grouped(rows: Sequence[dict[str, Any]]) -> dict[Key, list[dict[str, Any]]]:
+    """Group the decode steps that were measured by what was built for them."""
+    found: dict[Key, list[dict[str, Any]]] = {}
     for row in rows:
         if row["excluded"] is None and row["phase"] == "decode":
-            key = (row["model"], row["weights"], row["kv"], row["layers"])
-            found.setdefault(key, []).append(dict(row) if not isinstance(row, dict) else row)
+            found.setdefault(key_of(row), []).append(row)
     return found
 
 
@@ -68,11 +77,17 @@ def halves(rows: Sequence[Mapping[str, Any]]) -> tuple[list[int], list[int]]:
 
 
 def _calibrated(
-    rows: Sequence[dict[str, Any]], machine: Machine, plan: Plan, preset: bool
+    rows: Sequence[dict[str, Any]],
+    machine: Machine,
+    model: Model,
+    precision: Precision,
+    answer: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Predict each half with constants from the other, and fit those of a calibration on all."""
-    first = rows[0]
-    case = _case(first, machine, plan)
+    if answer["ranks"] > 1:
+        raise RooflmError("a calibration is of one device, and several ranks ran")
+    first, preset = rows[0], answer["preset"] is not None
+    case = Case(model, machine, precision)
     points = [Point(r["batch"], r["context_tokens"], r["measured_s"]) for r in rows]
     base = _base(case)
     parts = halves(rows)
@@ -98,6 +113,7 @@ def _calibrated(
             {"unseen_error": r["calibrated_error"], "error": float(s) / r["measured_s"] - 1}
             for r, s in zip(rows, again, strict=True)
         ],
+        "told": calibrate.limits_told(values),
         "summary": {
             "median_unseen_error": statistics.median(unseen),
             "largest_unseen_error": max(unseen),
@@ -113,6 +129,7 @@ def _as_it_was(case: Case, rows: Sequence[Mapping[str, Any]], preset: bool) -> C
 
     Constants are shares: of the datasheet's rate, or of what the device reached at the time.
     """
+    case = _as_routed(case, rows)
     if preset:
         return case
     import numpy as np
@@ -121,15 +138,15 @@ def _as_it_was(case: Case, rows: Sequence[Mapping[str, Any]], preset: bool) -> C
     return replace(case, machine=replace(case.machine, bandwidth_bytes_per_s=reads))
 
 
-def _case(row: Mapping[str, Any], machine: Machine, plan: Plan) -> Case:
-    from .shrink import cut
+def _as_routed(case: Case, rows: Sequence[Mapping[str, Any]]) -> Case:
+    """Give each point the experts that its tokens were seen to touch."""
+    touched = [row.get("touched_experts") for row in rows]
+    if None in touched:
+        return case
+    import numpy as np
 
-    whole = find_model(row["model"], dict(plan.changes))
-    model = plan.ranks.share(whole)
-    if row["cut_from_layers"] is not None:
-        model = cut(model, row["layers"])
-    kv = row["kv"] if any(plan.caches) else None
-    return Case(model, machine, precision_of(row["weights"], kv, model=whole))
+    routing = Routing(distinct=np.array(touched, dtype=float))
+    return replace(case, precision=replace(case.precision, routing=routing))
 
 
 def _base(case: Case) -> Constants:
@@ -137,15 +154,15 @@ def _base(case: Case) -> Constants:
     try:
         return calibrate.base_constants(case, "compiled")
     except RooflmError:
-        return calibrate.base_constants(case)
+        return calibrate.plain_constants(case)
 
 
 def _chosen(case: Case, points: Sequence[Point], base: Constants) -> tuple[str, ...]:
-    if len(points) >= FEWEST and len({p.batch for p in points}) > 1:
-        return ALL
     if len(points) < 2:
         raise RooflmError("a half of one point or none carries no constants")
-    return calibrate.carried(case, points, base)
+    names = FITTED["cpu" if case.machine.kind == "cpu" else "gpu"]
+    told = calibrate.missing(names, case, points, base) == ""
+    return names if told else calibrate.carried(case, points, base)
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -156,11 +173,12 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     def errors(key: str, of: Sequence[Mapping[str, Any]] = run) -> list[float]:
         return [abs(r[key]) for r in of if r[key] is not None]
 
-    below = [r for r in run if is_below(r)]
+    bound = [r for r in run if r["ceiling_bound_s"] is not None]
+    below = [r for r in bound if is_below(r)]
     return {
         "points": len(rows),
         "measured": len(run),
-        "not_below_bound": 1 - len(below) / len(run) if run else None,
+        "not_below_bound": 1 - len(below) / len(bound) if bound else None,
         "median_error": _median(errors("error")),
         "median_bound_error": _median(errors("bound_error")),
         "median_ceiling_error": _median(errors("ceiling_error")),
@@ -207,7 +225,7 @@ def told(answer: Mapping[str, Any]) -> list[str]:
         "bound at ceilings: read bandwidth as measured in turns with the steps, products as "
         "measured at the start",
         "calibrated: constants fitted on half of the points of a model and format, predicting the "
-        "other half",
+        "other half, at the read bandwidth measured beside each point where there is no preset",
         "weights and caches are random numbers: what a format costs in quality has to be measured "
         "on real ones",
     ]
@@ -221,5 +239,25 @@ def told(answer: Mapping[str, Any]) -> list[str]:
     shorter = sorted({r["model"] for r in answer["rows"] if r.get("cut_from_layers")})
     if shorter:
         said.append(f"fewer layers than the whole model, in both figures: {', '.join(shorter)}")
+    said += _fallbacks(answer)
     said += [f"doubt: {doubt}" for doubt in answer["ceilings"].get("doubts", [])]
+    return said
+
+
+def _fallbacks(answer: Mapping[str, Any]) -> list[str]:
+    """Say what ran otherwise than it should have, or was not checked."""
+    said = [
+        f"not checked: {c['model']}, {c['weights']}: {c['lacks']}"
+        for c in answer["checks"]
+        if c.get("lacks")
+    ]
+    why = dict.fromkeys(r["graph_lacks"] for r in answer["rows"] if r.get("graph_lacks"))
+    said += [f"eager in place of a CUDA graph: {reason}" for reason in why]
+    differ = answer["summary"]["weights_differ_bytes"], answer["summary"]["cache_differs_bytes"]
+    if any(differ):
+        said.append("DEFECT: torch holds other bytes than the ledger counts; see the JSON")
+    for found in answer.get("calibrations", ()):
+        said += [f"calibration of {found['model']}: {line}" for line in found.get("told", ())]
+        if "lacks" in found:
+            said.append(f"no calibration of {found['model']}: {found['lacks']}")
     return said

@@ -195,7 +195,7 @@ def _int8(weight: Tensor) -> Stored:
     scales = wide.abs().amax(dim=1).clamp(min=1e-12) / LARGEST_INT8
     codes = torch.clamp(torch.round(wide / scales[:, None]), -LARGEST_INT8, LARGEST_INT8)
     codes = codes.to(torch.int8)
-    ones = torch.ones(weight.shape[0], dtype=weight.dtype, device=weight.device)
+    ones = _ones(weight.shape[0], weight.dtype, str(weight.device))
     choices: dict[str, Callable[[Tensor], Tensor]] = {
         "int8 weight-only matmul": partial(_int8_product, codes=codes, scales=scales, ones=ones)
     }
@@ -204,6 +204,12 @@ def _int8(weight: Tensor) -> Stored:
         choices["int8 weight-only, compiled"] = expanded
     run, kernel = _fastest(choices, weight, "int8-weights")
     return Stored(run, (codes, scales), kernel, lambda: codes.float() * scales[:, None])
+
+
+@cache
+def _ones(columns: int, dtype: Any, device: str) -> Tensor:
+    """Scales of 1, shared by all matrices: the kernel takes none in fp32."""
+    return torch.ones(columns, dtype=dtype, device=device)
 
 
 def _int8_product(x: Tensor, codes: Tensor, scales: Tensor, ones: Tensor) -> Tensor:
@@ -236,7 +242,9 @@ def _int4(weight: Tensor) -> Stored:
         multiply = torch._weight_int4pack_mm_for_cpu
     else:
         pairs = (flat[:, ::2] << 4 | flat[:, 1::2]).to(torch.uint8)
-        packed = torch._convert_weight_to_int4pack(pairs, 8)
+        # The kernel's inner tiles have to divide the rows.
+        tiles = next((n for n in (8, 4, 2) if rows % (16 * n) == 0), 2)
+        packed = torch._convert_weight_to_int4pack(pairs, tiles)
         multiply = torch._weight_int4pack_mm
 
     def run(x: Tensor) -> Tensor:
@@ -267,7 +275,7 @@ def _fp8_product(x: Tensor, codes: Tensor, scale: Tensor) -> Tensor:
     flat = x.reshape(-1, x.shape[-1])
     own = flat.abs().amax().float().clamp(min=1e-12) / LARGEST_FP8
     narrow = (flat.float() / own).to(torch.float8_e4m3fn)
-    found = torch._scaled_mm(narrow, codes.t(), own, scale, out_dtype=x.dtype)
+    found = torch._scaled_mm(narrow, codes.t(), own, scale, out_dtype=x.dtype, use_fast_accum=True)
     return found.reshape(*x.shape[:-1], -1)
 
 

@@ -178,6 +178,7 @@ class Network:
             layer.touched.clear()
         return sum(map(float, counts)) / len(counts) if counts else None
 
+    @torch.no_grad()
     def choose_attention(self, B: int, S: int, caches: Sequence[Any]) -> str:
         """Choose the fastest kernel of attention for a decode step at context S; name it."""
         kernels = attend.decode_kernels(self.maker.device)
@@ -190,15 +191,13 @@ class Network:
             names[name] = None
         return " and ".join(names)
 
+    @torch.no_grad()
     def choose_prefill(self, B: int, T: int, caches: Sequence[Any]) -> str:
         """Choose the fastest kernel of attention over prompts of T tokens; name it."""
-        kernels: dict[str, attend.Kernel] = {
-            "sdpa, causal": attend.prefill_sdpa,
-            "matmul in blocks": attend.prefill_blocks,
-        }
         names: dict[str, None] = {}
         for alike in self._attending(caches).values():
             mixer = alike[0][0]
+            kernels = attend.prefill_kernels(mixer.span(T))
             name = attend.fastest_prefill(kernels, *mixer.prompt(B, T, self.maker))
             for one, _ in alike:
                 one.prefill_kernel = kernels[name]

@@ -24,14 +24,17 @@ from .making import Maker, cache_dtype
 from .network import build, check
 from .ranks import Ranks, alone
 from .shrink import cut, small
+from .talk import reason
 from .untyped import torch
 
-SQUARE = 64
+SQUARE = 128
 """Side of a matrix that tells whether torch has a kernel for a format."""
 FREE_SHARE = 0.85
 """Share of the free memory that a run may take."""
 BUILD_S = {"cpu": 2e-8, "cuda": 2e-10}
 """Time of a random weight and its format, roughly [s]."""
+COMPILE_S = 40.0
+"""Time that the kernels of a model take to compile, roughly [s]."""
 SLOWER = 2.5
 """A step is taken to last so many times its bound when a run is planned."""
 
@@ -72,6 +75,8 @@ class Subject:
     """A model in a format: what is built once and run at several points."""
 
     name: str
+    asked: str
+    """The model as it was typed."""
     model: Model
     """What runs: of a rank where there are several, cut where the whole does not fit."""
     whole: Model
@@ -149,7 +154,7 @@ def list_subjects(
             shown = {"model": one.name, "weights": one.weights, "kv": one.cache or None}
             answer["rows"].append(shown | {"excluded": one.why} | NO_FIGURES)
         else:
-            found.append(planned(plan, device, machine, one.model, one.weights, one.cache, share))
+            found.append(planned(plan, device, machine, one.model, one, share))
     return found
 
 
@@ -158,8 +163,7 @@ def planned(
     device: Any,
     machine: Machine,
     whole: Model,
-    weights: str,
-    cache: str,
+    asked: Wanted,
     seconds: float,
 ) -> Subject:
     """Plan one model in one format: all its layers, or as many as fit in memory and time.
@@ -167,9 +171,9 @@ def planned(
     seconds: time that it may take [s].
     """
     model = plan.ranks.share(whole)
-    precision = precision_of(weights, cache or None, model=whole)
+    precision = precision_of(asked.weights, asked.cache or None, model=whole)
     points = [(phase, B, S) for phase in plan.phases for S in plan.contexts for B in plan.batches]
-    subject = Subject(whole.name, model, whole, weights, precision, points)
+    subject = Subject(whole.name, asked.name, model, whole, asked.weights, precision, points)
     layers = int(model.layers)
     if plan.layers is not None:
         layers = min(layers, plan.layers)
@@ -179,7 +183,8 @@ def planned(
         if least > free:
             outside = weights_bytes(replace(model, groups=()), precision)
             layers = max(1, math.floor(layers * (free - outside) / max(1, least - outside)))
-        expected = sum(expected_s(subject, p, machine, plan) for p in points)
+        fitting = [p for p in points if needed_bytes(subject, machine, p) <= max(free, least)]
+        expected = sum(expected_s(subject, p, machine, plan) for p in fitting)
         if expected > seconds:
             layers = max(1, min(layers, math.floor(int(model.layers) * seconds / expected)))
     layers = -int(plan.ranks.most(-layers))
@@ -194,10 +199,25 @@ def check_runs(model: Model, precision: Precision, device: Any) -> None:
     tiny = small(model)
     build(tiny, Maker(Precision(), device))
     cache_dtype(precision)
-    kinds = {precision.format_of(t.part).name for _, t in tensors(model) if not is_vector(t)}
-    for kind in sorted(kinds):
-        make_linear(torch.ones(SQUARE, SQUARE, dtype=dtype_of("bf16"), device=device), kind)
-    if kinds - {"bf16", "fp16", "fp32"} and any(g.mixer.kind == "mla" for g in model.groups):
+    usual = precision.activations.name
+    kinds = {
+        t.part: precision.format_of(t.part).name for _, t in tensors(model) if not is_vector(t)
+    }
+    for part, kind in sorted(kinds.items()):
+        plain = kind in ("bf16", "fp16", "fp32")
+        if (plain or part in ("embedding", "positions")) and kind != usual:
+            what = f"{part} in {kind} beside activations in {usual} is not run as a torch step"
+            raise RooflmError(what, "--weights", f"Take {part}={usual}, or {kind} for everything.")
+    for kind in sorted(set(kinds.values())):
+        ones = torch.ones(SQUARE, SQUARE, dtype=dtype_of(usual), device=device)
+        try:
+            make_linear(ones, kind)
+        except RooflmError:
+            raise
+        except Exception as e:
+            what = f"torch has no kernel for {kind} on this device: {reason(e)}"
+            raise RooflmError(what, "--weights") from None
+    if set(kinds.values()) - {usual} and any(g.mixer.kind == "mla" for g in model.groups):
         build(tiny, Maker(precision, device))
 
 
@@ -228,7 +248,8 @@ def expected_s(
     if flops:
         seconds += SLOWER * sum(float(op.count * op.flops) for op in case.ledger(segments)) / flops
     built = BUILD_S[plan.device] * float(total_parameters(subject.model)) / len(subject.points)
-    return built + seconds * (plan.runs + 6) + 0.5
+    compiling = COMPILE_S / len(subject.points) if plan.compile else 0.0
+    return built + compiling + seconds * (plan.runs + 6) + 0.5
 
 
 def dry_run(plan: Plan) -> dict[str, Any]:
@@ -270,6 +291,7 @@ def about(subject: Subject, point: tuple[str, int, int]) -> dict[str, Any]:
     phase, B, S = point
     return {
         "model": subject.name,
+        "asked": subject.asked,
         "weights": subject.weights,
         "kv": subject.precision.cache.name,
         "phase": phase,

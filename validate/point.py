@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,9 +10,7 @@ from typing import Any
 from ..calc.case import Case, estimated, memory
 from ..calc.engines import find_constants
 from ..calc.errors import RooflmError
-from ..calc.experts import Experts
 from ..calc.hardware import Machine
-from ..calc.model import has_experts
 from ..calc.passes import Operator, Routing, Segment
 from ..calc.timing import compulsory_bytes, flops, step_time
 from . import measured
@@ -44,6 +41,8 @@ def run_point(
     if phase == "prefill" and recurrent:
         what = "prompts of layers with a state run token by token here, which is no prefill"
         raise RooflmError(what, "--phase")
+    if phase == "prefill" and S < 2:
+        raise RooflmError("a prompt of one token is a decode step", "--context")
     positions = subject.model.positions
     if positions and positions < S:
         raise RooflmError(f"the model has {positions:,} positions, not {S:,}", "--context")
@@ -59,7 +58,7 @@ def run_point(
         kernel = network.choose_prefill(B, S, caches)
     else:
         kernel = network.choose_attention(B, S, caches)
-    reset_peak(device)
+    watched = reset_peak(device)
     network.touched()
 
     def step() -> Any:
@@ -74,12 +73,15 @@ def run_point(
     parts = _parts(network, step, device, plan)
     mode, lacks = "eager", ""
     if device.type == "cuda":
-        graph, lacks = _graphed(step, device)
+        lacks = _not_captured(phase, network)
+        graph = None
+        if not lacks:
+            graph, lacks = _graphed(step, device)
         if graph is not None:
             best, reads = alternated(graph, reader.run, device, plan.runs)
             mode = "graph"
     around = reader.bytes / reads.median_s
-    case = case_of(_with_touched(subject, B * (S if phase == "prefill" else 1), touched), machine)
+    case = case_of(_with_touched(subject, touched), machine)
     here = measured.at_ceilings(machine, answer["ceilings"])
     here = replace(here, bandwidth_bytes_per_s=around)
     row = about(subject, point) | _figures(case, here, segments_of(*point), best, around)
@@ -87,7 +89,7 @@ def run_point(
     if phase == "prefill":
         row["ttft_s"] = best.median_s
     allocated = held_caches(caches)
-    peak = None if peak is None or before is None else peak - before
+    peak = None if peak is None or before is None or not watched else peak - before
     kernels = {
         part: _padded(name, network, B if phase == "decode" else B * S)
         for part, name in network.kernels.items()
@@ -129,8 +131,18 @@ def _check_memory(
         raise RooflmError(f"{need}, and {free / 1e9:,.1f} are free")
 
 
+def _not_captured(phase: str, network: Network) -> str:
+    """Say why a step is not captured; a capture that fails would spoil what runs after it."""
+    if phase == "prefill":
+        return "prompts run eagerly, as in most engines"
+    if any(layer.stacked is None for layer in network.experts):
+        return "experts one by one: which ones is decided on the host"
+    return ""
+
+
 def _graphed(step: Callable[[], Any], device: Any) -> tuple[Callable[[], Any] | None, str]:
     """Capture a step as one CUDA graph; None and the reason where it cannot be."""
+    usual = torch.cuda.current_stream(device)
     try:
         side = torch.cuda.Stream(device)
         side.wait_stream(torch.cuda.current_stream(device))
@@ -141,7 +153,9 @@ def _graphed(step: Callable[[], Any], device: Any) -> tuple[Callable[[], Any] | 
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             step()
-    except Exception as e:  # experts one by one, and whatever else asks the host within a step
+    except Exception as e:  # whatever asks the host within a step
+        # A capture that fails leaves its own stream current.
+        torch.cuda.set_stream(usual)
         synchronize(device)
         return None, reason(e)
     return graph.replay, ""
@@ -165,21 +179,11 @@ def _parts(network: Network, step: Callable[[], Any], device: Any, plan: Plan) -
     return {part: sorted(f[part] for f in found)[middle] for part in found[0]}
 
 
-def _with_touched(subject: Subject, rows: int, touched: float | None) -> Subject:
-    """Predict a pass that touches as many experts as the measured one did.
-
-    The number of tokens that would touch as many, choosing by themselves, is rows**alike.
-    """
-    if touched is None or rows < 2 or not has_experts(subject.model):
+def _with_touched(subject: Subject, touched: float | None) -> Subject:
+    """Predict a pass that touches as many experts as the measured one did."""
+    if touched is None:
         return subject
-    ffn = next(g.ffn for g in subject.model.groups if isinstance(g.ffn, Experts))
-    left = 1 - touched / ffn.E
-    if left <= 0 or ffn.k >= ffn.E:
-        # All of them, which independent tokens come close to.
-        return subject
-    independent = math.log(left) / math.log(1 - ffn.k / ffn.E)
-    alike = min(1.0, max(0.0, math.log(max(independent, 1.0)) / math.log(rows)))
-    routing = Routing(alike=alike)
+    routing = Routing(distinct=touched)
     return replace(subject, precision=replace(subject.precision, routing=routing))
 
 

@@ -57,7 +57,7 @@ def _worst(answer: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return max(rows, key=lambda r: abs(r["ceiling_error"]), default=None)
 
 
-def calibration_text(answer: Mapping[str, Any], path: str) -> str:
+def calibration_text(answer: Mapping[str, Any]) -> str:
     """Write the constants of a run for --calibration; raises `RooflmError` where it has none.
 
     A calibration is of one model in one format: of several, one has to be chosen.
@@ -65,7 +65,7 @@ def calibration_text(answer: Mapping[str, Any], path: str) -> str:
     found = [c for c in answer["calibrations"] if "constants" in c]
     if not found:
         lacks = "; ".join(str(c["lacks"]) for c in answer["calibrations"]) or "no step was measured"
-        raise RooflmError(f"there is no calibration: {lacks}", f"--save-calibration {path}")
+        raise RooflmError(f"there is no calibration: {lacks}", "--save-calibration")
     if len(found) > 1:
         names = ", ".join(f"{c['model']} in {'+'.join(c['weights'])}" for c in found)
         fix = "Run one model in one format, or name them one by one."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -9,6 +10,8 @@ from typing import Any
 
 from ..calc.errors import RooflmError
 from ..calc.hardware import Machine
+from ..calc.model import Model
+from ..calc.passes import Precision
 from . import ceilings, elementwise, judge, measured
 from .agreement import UNCHECKED, agreement, format_errors
 from .device import find_device, held_now, identity, state
@@ -53,15 +56,15 @@ def validate(plan: Plan, keep: Callable[[dict[str, Any]], None] | None = None) -
         "rows": [],
         "interrupted": False,
     }
+    models: dict[judge.Key, tuple[Model, Precision]] = {}
     talk = Talk(plan.quiet or plan.ranks.rank > 0)
     try:
-        _measure(plan, device, preset, answer, talk, keep or (lambda _: None))
+        _measure(plan, device, preset, answer, models, talk, keep or (lambda _: None))
     except KeyboardInterrupt:
         answer["interrupted"] = True
     finally:
         talk.end()
-    machine = _machine(answer, preset)
-    judge.judge(answer, machine, plan)
+    judge.judge(answer, _machine(answer, preset), models)
     return answer
 
 
@@ -76,6 +79,7 @@ def _measure(
     device: Any,
     preset: Machine | None,
     answer: dict[str, Any],
+    models: dict[judge.Key, tuple[Model, Precision]],
     talk: Talk,
     keep: Callable[[dict[str, Any]], None],
 ) -> None:
@@ -93,9 +97,14 @@ def _measure(
     subjects = list_subjects(plan, device, machine, asked, answer)
     talk.points = sum(len(s.points) for s in subjects)
     talk.seconds = sum(expected_s(s, p, machine, plan) for s in subjects for p in s.points)
-    for subject in subjects:
+    for i, subject in enumerate(subjects):
+        key = (subject.asked, subject.weights, subject.precision.cache.name)
+        models[key] = (subject.model, subject.precision)
         _check(plan, device, subject, answer)
-        for row in _rows(plan, device, subject, machine, answer, reader, talk, start):
+        # Time that one model leaves over is for the next ones.
+        now = time.monotonic()
+        end = now + (start + plan.budget_s - now) / (len(subjects) - i)
+        for row in _rows(plan, device, subject, machine, answer, reader, talk, end):
             answer["rows"].append(row)
             keep(answer)
         _free(device)
@@ -146,14 +155,14 @@ def _rows(
     answer: dict[str, Any],
     reader: ceilings.Reader,
     talk: Talk,
-    start: float,
+    end: float,
 ) -> Iterator[dict[str, Any]]:
     """Build a model once and run its points; each that fails says why."""
     _free(device)
     before = held_now(device)
     maker = Maker(
         subject.precision, device, plan.seed, plan.ranks.rank, reduce=plan.ranks.reduce,
-        groups=device.type == "cuda" and groups_matmuls(device),
+        groups=groups_matmuls(device, subject.precision.activations.name),
         most_positions=max(plan.contexts) + 1,
     )  # fmt: skip
     talk.say(f"building {subject.name}, {subject.weights}")
@@ -169,8 +178,8 @@ def _rows(
         phase, B, S = point
         talk.point(f"{subject.name} {subject.weights} {phase} B={B} S={S}")
         try:
-            if plan.ranks.most(time.monotonic() - start) > plan.budget_s:
-                raise RooflmError(f"the time of the run, {plan.budget_s:g} s, was over", "--budget")
+            if plan.ranks.most(time.monotonic() - end) > 0:
+                raise RooflmError(f"its share of {plan.budget_s:g} s was over", "--budget")
             yield run_point(plan, device, subject, network, point, machine, answer, reader, before)
         except Exception as e:  # a kernel may fail in ways of its own: the other points go on
             if plan.debug:
@@ -187,4 +196,6 @@ def _failed(subject: Subject, point: tuple[str, int, int], why: str) -> dict[str
 def _free(device: Any) -> None:
     gc.collect()
     if device.type == "cuda":
-        torch.cuda.empty_cache()
+        with contextlib.suppress(RuntimeError):
+            # A capture that failed may leave the allocator unwilling to give memory back.
+            torch.cuda.empty_cache()

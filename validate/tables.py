@@ -23,7 +23,7 @@ read rate of a decode step, and the measured rate of products of a prefill."""
 def read_answer(path: str) -> dict[str, Any]:
     """Read a run that was kept as JSON; raises `RooflmError` for anything else."""
     try:
-        answer: Any = json.loads(read_text(Path(path)))
+        answer: Any = json.loads(read_text(Path(path)), parse_constant=_no_number)
     except json.JSONDecodeError as e:
         raise RooflmError(f"the file is no JSON: {e.msg}", f"{path}:{e.lineno}:{e.colno}") from None
     if not is_map(answer) or answer.get("schema") != "rooflm.validate/1":
@@ -37,6 +37,10 @@ def read_answer(path: str) -> dict[str, Any]:
     whole.setdefault("calibrations", [])
     whole["summary"] = summary(whole["rows"])
     return whole | {"assumptions": told(whole)}
+
+
+def _no_number(word: str) -> float:
+    raise json.JSONDecodeError(f"{word} is no number", word, 0)
 
 
 NEEDED: dict[str, tuple[type, ...]] = {
