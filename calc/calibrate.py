@@ -183,7 +183,8 @@ def limits_told(values: Mapping[str, float]) -> list[str]:
     for name, value in values.items():
         i = CONSTANTS.index(name)
         if value >= HIGH[i] * (1 - 1e-3):
-            told.append(f"{name} is at its upper limit: the steps are faster than kept costs allow")
+            faster = ": the steps are faster than kept costs allow" if name == "memory" else ""
+            told.append(f"{name} is at its upper limit{faster}")
         elif value <= LOW[i] * (1 + 1e-3):
             told.append(f"{name} is at its lower limit: these points do not show it")
     return told

@@ -380,6 +380,61 @@ def test_reports_and_figures_come_from_the_file(
     assert sum(len(line.get_xdata()) for line in drawn) == 8
 
 
+def test_a_model_of_a_file_is_judged_as_itself(tmp_path: Path) -> None:
+    """A config in a folder that is called as a preset: its calibration is of what ran."""
+    folder = tmp_path / "llama-3-8b"
+    folder.mkdir()
+    config = {
+        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64,
+        "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "num_hidden_layers": 2, "vocab_size": 256, "tie_word_embeddings": False,
+        "max_position_embeddings": 512, "torch_dtype": "bfloat16",
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(config), "utf-8")
+    plan = Plan([str(folder)], batches=(1, 2, 4), contexts=(16, 32), runs=3, quick=True, quiet=True)
+    answer = validate(plan)
+
+    assert all(r["layers"] == 2 for r in answer["rows"])
+    assert all(0.1 < r["calibrated_s"] / r["measured_s"] < 10 for r in answer["rows"])
+
+
+def test_experts_are_predicted_as_they_were_touched() -> None:
+    """The bytes of a row are those of the experts that its tokens chose."""
+    sets = (*SETS, ("E", "8"), ("k", "2"))
+    plan = Plan(["mixtral-8x7b"], batches=(1, 2, 16), contexts=(16,), changes=sets, runs=3,
+                quick=True, quiet=True)  # fmt: skip
+    for row in validate(plan)["rows"]:
+        rest = row["bytes"] - row["touched_experts"] * 2 * 2 * 3 * 64 * 128
+        others = 2 * (2 * 64 * (4 * 16 * 2 + 2 * 16 * 2 + 8 + 2) + 64 * 257)
+        cache = row["batch"] * 2 * 2 * 2 * 16 * 2 * 17
+        assert rest == pytest.approx(others + cache + 2 * 64 * row["batch"], rel=1e-9)
+
+
+def test_prompts_name_the_kernel_that_ran() -> None:
+    """A window shorter than the prompt is computed in blocks, and the row says so."""
+    plan = Plan(["mistral-7b-v0.1"], batches=(1,), contexts=(1, 8, 64), phases=("prefill",),
+                changes=(*SETS, ("window", "16")), runs=3, quick=True, quiet=True)  # fmt: skip
+    one, short, long = validate(plan)["rows"]
+
+    assert "a decode step" in one["excluded"]
+    assert short["kernels"]["attention"] in ("sdpa, causal", "matmul in blocks")
+    assert long["kernels"]["attention"] == "matmul in blocks"
+
+
+def test_files_beside_the_answer_do_not_keep_each_other_back(tmp_path: Path) -> None:
+    """One point carries no calibration: that is said, and the report is written all the same."""
+    paths = {name: tmp_path / name for name in ("c.yaml", "r.md", "h.yaml", "p.svg")}
+    words = ["llama-3-8b", *ON_TINY, *QUICK, "--device", "cpu", "--batch", "1", "--context", "32",
+             "--save-calibration", str(paths["c.yaml"]), "--report", str(paths["r.md"]),
+             "--save-hardware", str(paths["h.yaml"]), "--plot", str(paths["p.svg"])]  # fmt: skip
+    ran = subprocess.run([*MEASURE, *words], capture_output=True, text=True, check=False)
+
+    assert ran.returncode == 2
+    assert "there is no calibration" in ran.stderr
+    assert "matmul and softmax" in ran.stdout or "sdpa" in ran.stdout
+    assert [path.exists() for path in paths.values()] == [False, True, True, True]
+
+
 def test_a_run_that_was_killed_is_still_reported(run: dict[str, Any], tmp_path: Path) -> None:
     """Rows without a summary, as they are kept after each point."""
     kept = tmp_path / "run.json"
@@ -399,6 +454,12 @@ def test_a_run_that_was_killed_is_still_reported(run: dict[str, Any], tmp_path: 
         ("[]", "holds no run"),
         ('{"schema": "rooflm.sweep/1"}', "holds no run"),
         ('{"schema": "rooflm.validate/1"}', "no usable 'device'"),
+        ('{"schema": NaN}', "NaN is no number"),
+        (
+            '{"schema": "rooflm.validate/1", "device": {}, "ceilings": {}, "checks": [{}], '
+            '"rows": [], "ranks": 1, "date": "", "interrupted": false}',
+            "the run is not usable",
+        ),
     ],
 )
 def test_a_file_that_is_no_run_is_refused(
@@ -427,6 +488,11 @@ def test_a_file_that_is_no_run_is_refused(
         (("llama-3-8b", "--tp", "2"), 2, "torchrun --nproc-per-node 2"),
         (("llama-3-8b", "--set", "K"), 2, "not KEY=VALUE"),
         (("llama-3-8b", "--on", "h100"), 2, "not the name of one hardware"),
+        (("llama-3-8b", "--weights", "mlp=fp32,rest=bf16"), 2, "mlp in fp32 beside"),
+        (("llama-3-8b", "--weights", "embedding=int8-weights"), 2, "embedding in int8-weights"),
+        (("--from", "x.json", "--batch", "7"), 2, "is not run again (--batch)"),
+        (("--dry-run", "--report", "x.md"), 2, "a dry run measures nothing to write"),
+        (("--plot", "x.gif"), 2, "a figure is .png"),
     ],
 )
 def test_mistakes_are_told_before_anything_is_measured(

@@ -35,8 +35,8 @@ def run(words: Sequence[str], program: str) -> int:
     if typed.source is not None:
         from .tables import page, read_answer
 
-        answer = read_answer(typed.source)
         try:
+            answer = read_answer(typed.source)
             _show(answer, page(answer), typed)
             _save(answer, typed)
         except (KeyError, TypeError, AttributeError, ValueError) as e:

@@ -229,7 +229,7 @@ def told(answer: Mapping[str, Any]) -> list[str]:
         "weights and caches are random numbers: what a format costs in quality has to be measured "
         "on real ones",
     ]
-    if answer["hardware"] is not None and answer.get("preset") is None:
+    if answer.get("hardware") is not None and answer.get("preset") is None:
         said.append("the device has no preset: bounds are at its own ceilings, those at the start")
     if answer["ranks"] > 1:
         said.append(
