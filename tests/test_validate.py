@@ -59,6 +59,7 @@ def run() -> dict[str, Any]:
 def test_a_row_holds_what_was_predicted_and_what_was_measured(run: dict[str, Any]) -> None:
     """The keys of the contract, the bytes of the ledger, and the parts of each step."""
     assert run["schema"] == "rooflm.validate/1"
+    assert run["model"] == ["llama-3-8b"]
     assert len(run["rows"]) == 16
     for row in run["rows"]:
         assert row["excluded"] is None
@@ -285,10 +286,12 @@ def test_it_runs_without_the_libraries_of_the_command_line(tmp_path: Path) -> No
         subprocess.run(
             [sys.executable, "-c", code, *more], capture_output=True, text=True, check=False
         )
-        for more in ([*words, "--output", str(kept)], ["--from", str(kept)])
+        for more in ([*words, "--output", str(kept)], ["--from", str(kept), "--plot", "x.png"])
     )
 
-    assert ran.returncode == again.returncode == 0, ran.stderr + again.stderr
+    assert ran.returncode == 0, ran.stderr
+    assert again.returncode == 3
+    assert "a figure needs matplotlib" in again.stderr
     assert json.loads(kept.read_text("utf-8"))["summary"]["measured"] == 1
     assert again.stdout.startswith("| model | weights |")
 

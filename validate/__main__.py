@@ -135,7 +135,11 @@ def _save(answer: dict[str, Any], typed: Any) -> None:
 def _draw(answer: dict[str, Any], path: str) -> None:
     from ..plots.validation import draw
 
-    draw(answer, path)
+    try:
+        draw(answer, path)
+    except ImportError:
+        fix = "Install it, or draw elsewhere with --from and the run's JSON."
+        raise RooflmError("a figure needs matplotlib", "--plot", fix, Exit.MISSING) from None
 
 
 def _show(answer: dict[str, Any], shown: Any, typed: Any) -> None:

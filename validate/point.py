@@ -19,7 +19,7 @@ from .device import Timing, alternated, memory_free, peak_bytes, reset_peak, sta
 from .linears import PACKED, padded_to
 from .network import Network, held_caches
 from .plan import FREE_SHARE, Plan, Subject, about, case_of, needed_bytes, segments_of
-from .state_layers import DeltaLayer, Mamba2Layer
+from .state_layers import StateLayer
 from .talk import reason
 from .untyped import torch
 
@@ -37,7 +37,7 @@ def run_point(
 ) -> dict[str, Any]:
     """Run one point and compare it with what is predicted of it."""
     phase, B, S = point
-    recurrent = any(isinstance(x.mixer, Mamba2Layer | DeltaLayer) for x in network.layers)
+    recurrent = any(isinstance(x.mixer, StateLayer) for x in network.layers)
     if phase == "prefill" and recurrent:
         what = "prompts of layers with a state run token by token here, which is no prefill"
         raise RooflmError(what, "--phase")

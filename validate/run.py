@@ -49,6 +49,7 @@ def validate(plan: Plan, keep: Callable[[dict[str, Any]], None] | None = None) -
         "schema": "rooflm.validate/1",
         "date": plan.date,
         "device": who,
+        "model": list(plan.models),
         "hardware": None,
         "ranks": plan.ranks.count,
         "ceilings": {},

@@ -5,6 +5,7 @@ Sources of what is computed: transformers, models/mamba2 and qwen3_next.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -29,8 +30,31 @@ class State:
         return (self.matrix, self.columns)
 
 
+class StateLayer:
+    """What layers with a state have in common: projections around an update token by token."""
+
+    into: Linear
+    out: Linear
+    part = "recurrence projections"
+
+    @property
+    def kernels(self) -> dict[str, str]:
+        """Kernels by part."""
+        return {self.part: self.into.kernel, "recurrence": _update()}
+
+    def __call__(self, x: Tensor, n: int, cache: State, meter: Meter) -> Tensor:
+        """Compute T tokens after n cached ones, [B, T, D]."""
+        made = meter(self.part, self.into, x)
+        out = meter("recurrence", self.scan, made, cache)
+        return meter(self.part, self.out, out)
+
+    @abstractmethod
+    def scan(self, made: Tensor, cache: State) -> Tensor:
+        """Advance the state by each token in turn."""
+
+
 @dataclass
-class Mamba2Layer:
+class Mamba2Layer(StateLayer):
     """Mamba-2: projections, a convolution, and a state that each token updates."""
 
     of: Mamba2
@@ -41,7 +65,6 @@ class Mamba2Layer:
     rates: Tensor
     """Logarithm of the decay, bias of the step, and what skips the state: [3, heads]."""
     norm: Tensor | None
-    part = "recurrence projections"
 
     @classmethod
     def make(cls, mixer: Mamba2, D: int, maker: Maker) -> Mamba2Layer:
@@ -67,21 +90,10 @@ class Mamba2Layer:
         yield from (*self.into.held, *self.out.held, self.taps, self.rates)
         yield from (t for t in (self.conv_bias, self.norm) if t is not None)
 
-    @property
-    def kernels(self) -> dict[str, str]:
-        """Kernels by part."""
-        return {self.part: self.into.kernel, "recurrence": _update()}
-
     def cache(self, B: int, S: int, maker: Maker) -> State:
         """Make the state of B sequences that have not begun."""
         m = self.of
         return _state((B, m.heads, m.width, m.s), (B, m.channels, m.taps - 1), maker)
-
-    def __call__(self, x: Tensor, n: int, cache: State, meter: Meter) -> Tensor:
-        """Compute T tokens after n cached ones, [B, T, D]."""
-        made = meter(self.part, self.into, x)
-        out = meter("recurrence", self.scan, made, cache)
-        return meter(self.part, self.out, out)
 
     def scan(self, made: Tensor, cache: State) -> Tensor:
         """Advance the state by each token in turn."""
@@ -107,7 +119,7 @@ class Mamba2Layer:
 
 
 @dataclass
-class DeltaLayer:
+class DeltaLayer(StateLayer):
     """A gated delta rule: a matrix of each head, corrected by what its key recalls."""
 
     of: DeltaNet
@@ -118,7 +130,6 @@ class DeltaLayer:
     rates: Tensor
     """Logarithm of the decay and bias of its step: [2, heads]."""
     norm: Tensor
-    part = "recurrence projections"
 
     @classmethod
     def make(cls, mixer: DeltaNet, D: int, maker: Maker) -> DeltaLayer:
@@ -141,21 +152,10 @@ class DeltaLayer:
         """What is stored."""
         yield from (*self.into.held, *self.out.held, self.taps, self.rates, self.norm)
 
-    @property
-    def kernels(self) -> dict[str, str]:
-        """Kernels by part."""
-        return {self.part: self.into.kernel, "recurrence": _update()}
-
     def cache(self, B: int, S: int, maker: Maker) -> State:
         """Make the state of B sequences that have not begun."""
         m = self.of
         return _state((B, m.value_heads, m.key, m.value), (B, m.channels, m.taps - 1), maker)
-
-    def __call__(self, x: Tensor, n: int, cache: State, meter: Meter) -> Tensor:
-        """Compute T tokens after n cached ones, [B, T, D]."""
-        made = meter(self.part, self.into, x)
-        out = meter("recurrence", self.scan, made, cache)
-        return meter(self.part, self.out, out)
 
     def scan(self, made: Tensor, cache: State) -> Tensor:
         """Advance the state by each token in turn."""
