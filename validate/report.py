@@ -8,7 +8,15 @@ from typing import Any
 from ..calc.errors import RooflmError
 from ..calc.output import to_markdown
 from .measured import entry_text
-from .tables import ceilings_table, checks_table, parts_table, percent, steps_table, summary_told
+from .tables import (
+    ceilings_table,
+    checks_table,
+    parts_table,
+    percent,
+    steps_table,
+    summary_told,
+    worst,
+)
 
 STEPS = (
     "Predictions are errors: predicted / measured - 1. The limit of a decode step is the measured "
@@ -41,20 +49,15 @@ def report(answer: Mapping[str, Any]) -> str:
         "",
     ]
     lines += [to_markdown(steps_table(answer["rows"])), ""]
-    worst = _worst(answer)
-    if worst is not None:
-        error = percent(worst["ceiling_error"])
+    furthest = worst(answer["rows"])
+    if furthest is not None:
+        error = percent(furthest["ceiling_error"])
         lines += [f"## The step that is furthest from its bound ({error}), by part", ""]
-        lines += [to_markdown(parts_table(worst)), ""]
+        lines += [to_markdown(parts_table(furthest)), ""]
         lines += ["Parts are waited for one by one, which costs a little more than the step.", ""]
     if answer["checks"]:
         lines += ["## Is it the right computation", "", to_markdown(checks_table(answer["checks"]))]
     return "\n".join(lines).rstrip() + "\n"
-
-
-def _worst(answer: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    rows = [r for r in answer["rows"] if r.get("ceiling_error") is not None]
-    return max(rows, key=lambda r: abs(r["ceiling_error"]), default=None)
 
 
 def calibration_text(answer: Mapping[str, Any]) -> str:

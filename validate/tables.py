@@ -68,6 +68,9 @@ def _check(answer: Mapping[str, Any], path: str) -> None:
 def page(answer: Mapping[str, Any]) -> Page:
     """Lay out a run."""
     tables = [steps_table(answer["rows"])]
+    furthest = worst(answer["rows"])
+    if furthest is not None:
+        tables.append(parts_table(furthest))
     if answer["checks"]:
         tables.append(checks_table(answer["checks"]))
     return Page(tables, [*summary_told(answer), *answer["assumptions"]])
@@ -129,6 +132,12 @@ def _agrees(check: Mapping[str, Any]) -> str:
     return {True: "yes", False: "NO"}.get(check["agrees"], "-")
 
 
+def worst(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Find the step that is furthest from its bound at measured ceilings."""
+    judged = [r for r in rows if r.get("ceiling_error") is not None]
+    return max(judged, key=lambda r: abs(r["ceiling_error"]), default=None)
+
+
 def parts_table(row: Mapping[str, Any]) -> Table:
     """Lay out the parts of one step: which of them is off."""
     heads = ("part", "measured [ms]", "bound [ms]", "at ceilings [ms]", "at ceilings / measured")
@@ -144,10 +153,10 @@ def parts_table(row: Mapping[str, Any]) -> Table:
         )
         for p in row["parts"]
     ]
-    where = (
+    which = (
         f"{row['model']}, {row['weights']}, batch {row['batch']}, {row['context_tokens']} tokens"
     )
-    return Table(heads, cells, where)
+    return Table(heads, cells, f"furthest from its bound, by part: {which}")
 
 
 def ceilings_table(answer: Mapping[str, Any]) -> Table:
