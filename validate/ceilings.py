@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from .device import Timing, alternated, cache_bytes, memory_free, synchronize, timed
+from .device import Timing, alternated, cache_bytes, captured, memory_free, timed
 from .linears import dtype_of, make_linear
 from .talk import reason
 from .untyped import Tensor, torch
@@ -182,12 +182,8 @@ def launch_times(device: Any, compile: bool = True, runs: int = 5) -> dict[str, 
             found["compiled_s"] = None
             found["compiled_lacks"] = reason(e)
     if device.type == "cuda":
-        graph = torch.cuda.CUDAGraph()
-        synchronize(device)
-        with torch.cuda.graph(graph):
-            for _ in range(LAUNCHES):
-                tiny.add_(1.0)
-        found["graph_s"] = timed(graph.replay, device, runs).median_s / LAUNCHES
+        replay = captured(lambda: tiny.add_(1.0), device, LAUNCHES)
+        found["graph_s"] = timed(replay, device, runs).median_s / LAUNCHES
     return found
 
 

@@ -177,7 +177,7 @@ def quickest(
     best, least, why = "", float("inf"), "none was tried"
     for name, ready in candidates.items():
         try:
-            seconds = timed(_as_it_will_run(ready(), device), device, runs=3, warm=1).median_s
+            seconds = timed(_as_in_a_step(ready(), device), device, runs=3, warm=1).median_s
         except Exception as e:
             why = f"{name}: {reason(e)}"
             continue
@@ -188,19 +188,35 @@ def quickest(
     return best
 
 
-def _as_it_will_run(run: Callable[[], object], device: Any) -> Callable[[], object]:
-    """Capture a run in a CUDA graph, as the step will be; elsewhere leave it."""
-    if device.type != "cuda":
-        return run
+def _as_in_a_step(run: Callable[[], object], device: Any) -> Callable[[], object]:
+    """Time kernels of CUDA in a graph, as the step will run; others as they are."""
+    return captured(run, device, CALLS) if device.type == "cuda" else run
+
+
+def captured(run: Callable[[], object], device: Any, calls: int = 1) -> Callable[[], object]:
+    """Capture so many calls in a CUDA graph and return what replays it.
+
+    Raises what the capture raises, on the stream that was current before: one that fails leaves its
+    own behind.
+    """
     import torch
 
-    for _ in range(3):
-        run()
-    synchronize(device)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(CALLS):
+    usual = torch.cuda.current_stream(device)
+    side = torch.cuda.Stream(device)
+    side.wait_stream(usual)
+    with torch.cuda.stream(side):
+        for _ in range(3):
             run()
+    usual.wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph):
+            for _ in range(calls):
+                run()
+    except Exception:
+        torch.cuda.set_stream(usual)
+        synchronize(device)
+        raise
     return graph.replay
 
 

@@ -15,7 +15,16 @@ from ..calc.passes import Operator, Routing, Segment
 from ..calc.timing import compulsory_bytes, flops, step_time
 from . import measured
 from .ceilings import Reader
-from .device import Timing, alternated, memory_free, peak_bytes, reset_peak, state, synchronize
+from .device import (
+    Timing,
+    alternated,
+    captured,
+    memory_free,
+    peak_bytes,
+    reset_peak,
+    state,
+    synchronize,
+)
 from .linears import PACKED, padded_to
 from .network import Network, held_caches
 from .plan import FREE_SHARE, Plan, Subject, about, case_of, needed_bytes, segments_of
@@ -74,12 +83,13 @@ def run_point(
     mode, lacks = "eager", ""
     if device.type == "cuda":
         lacks = _not_captured(phase, network)
-        graph = None
-        if not lacks:
-            graph, lacks = _graphed(step, device)
-        if graph is not None:
-            best, reads = alternated(graph, reader.run, device, plan.runs)
-            mode = "graph"
+        try:
+            if not lacks:
+                graph = captured(step, device)
+                best, reads = alternated(graph, reader.run, device, plan.runs)
+                mode = "graph"
+        except Exception as e:  # whatever asks the host within a step
+            lacks = reason(e)
     around = reader.bytes / reads.median_s
     case = case_of(_with_touched(subject, touched), machine)
     here = measured.at_ceilings(machine, answer["ceilings"])
@@ -138,27 +148,6 @@ def _not_captured(phase: str, network: Network) -> str:
     if any(layer.stacked is None for layer in network.experts):
         return "experts one by one: which ones is decided on the host"
     return ""
-
-
-def _graphed(step: Callable[[], Any], device: Any) -> tuple[Callable[[], Any] | None, str]:
-    """Capture a step as one CUDA graph; None and the reason where it cannot be."""
-    usual = torch.cuda.current_stream(device)
-    try:
-        side = torch.cuda.Stream(device)
-        side.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                step()
-        torch.cuda.current_stream(device).wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            step()
-    except Exception as e:  # whatever asks the host within a step
-        # A capture that fails leaves its own stream current.
-        torch.cuda.set_stream(usual)
-        synchronize(device)
-        return None, reason(e)
-    return graph.replay, ""
 
 
 def _parts(network: Network, step: Callable[[], Any], device: Any, plan: Plan) -> dict[str, float]:
