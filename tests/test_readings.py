@@ -38,7 +38,7 @@ def array_value(quantity: Any) -> float:
 
 
 @given(own.models(), own.batches, own.contexts, own.rates)
-@settings(derandomize=True, max_examples=15, deadline=None)
+@settings(derandomize=True, max_examples=10, deadline=None)
 def test_numbers_arrays_and_symbols_agree(model: Model, B: int, S: int, rates: Rates) -> None:
     """Parameters, cache, FLOPs, bytes and every time model are the same in all three readings."""
     b, s, c, w = sympy.symbols("B S C beta", positive=True)

@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from rooflm.calc.hardware import Machine
 from rooflm.calc.presets import HARDWARE_FILE, find_machine, preset_names
 from rooflm.plots.validation import draw
 from rooflm.validate import ceilings, judge, measured, report, tables
+from rooflm.validate import run as running
 from rooflm.validate.device import (
     PRESETS,
     cache_bytes,
@@ -43,6 +46,15 @@ SETS = tuple(TINY.items())
 ON_TINY = [word for key, value in SETS for word in ("--set", f"{key}={value}")]
 MEASURE = [sys.executable, "-m", "rooflm.validate"]
 QUICK = ["--quick", "--budget", "60s", "--quiet"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def measured_once() -> Iterator[None]:
+    """Measure the ceilings of this process once; `test_ceilings_are_plausible` measures its own."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr(running, "measure_ceilings", cache(running.measure_ceilings))
+    yield
+    patch.undo()
 
 
 @pytest.fixture(scope="module")
@@ -424,17 +436,19 @@ def test_prompts_name_the_kernel_that_ran() -> None:
     assert long["kernels"]["attention"] == "matmul in blocks"
 
 
-def test_files_beside_the_answer_do_not_keep_each_other_back(tmp_path: Path) -> None:
+def test_files_beside_the_answer_do_not_keep_each_other_back(
+    rooflm: Terminal, tmp_path: Path
+) -> None:
     """One point carries no calibration: that is said, and the report is written all the same."""
     paths = {name: tmp_path / name for name in ("c.yaml", "r.md", "h.yaml", "p.svg")}
     words = ["llama-3-8b", *ON_TINY, *QUICK, "--device", "cpu", "--batch", "1", "--context", "32",
              "--save-calibration", str(paths["c.yaml"]), "--report", str(paths["r.md"]),
              "--save-hardware", str(paths["h.yaml"]), "--plot", str(paths["p.svg"])]  # fmt: skip
-    ran = subprocess.run([*MEASURE, *words], capture_output=True, text=True, check=False)
+    ran = rooflm("validate", *words)
 
-    assert ran.returncode == 2
-    assert "there is no calibration" in ran.stderr
-    assert "matmul and softmax" in ran.stdout or "sdpa" in ran.stdout
+    assert ran.code == 2
+    assert "there is no calibration" in ran.err
+    assert "matmul and softmax" in ran.out or "sdpa" in ran.out
     assert [path.exists() for path in paths.values()] == [False, True, True, True]
 
 
@@ -572,11 +586,11 @@ def test_without_torch_it_says_what_to_install() -> None:
 
 
 def test_nothing_else_imports_torch(rooflm: Terminal) -> None:
-    """A sweep, an estimate and the judged accuracy run where torch cannot be imported."""
+    """A sweep with its estimate and a fit run where torch cannot be imported."""
     code = (
         "import sys; sys.modules['torch'] = None\nfrom rooflm.calc.__main__ import main\nmain()\n"
     )
-    for words in (("sweep", "llama-3-8b", "--on", "h100-sxm"), ("accuracy", "--engine", "vllm")):
+    for words in (("sweep", "llama-3-8b", "--on", "h100-sxm"), ("fit", "gpt2", "--on", "t4")):
         ran = subprocess.run(
             [sys.executable, "-c", code, *words], capture_output=True, text=True, check=False
         )

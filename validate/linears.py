@@ -147,7 +147,7 @@ def _quickest_rows(dtype: Any) -> dict[int, int]:
 
     oneDNN has kernels for some numbers of rows: one or two take longer than five.
     """
-    columns, rows, many = 4096, 2048, 16
+    columns, rows, many = 4096, 2048, 8
     laid = [_pack(torch.rand(columns, rows).to(dtype)) for _ in range(many)]
     seconds: dict[int, float] = {}
     for n in range(1, MOST_PADDED + 1):

@@ -22,7 +22,6 @@ from .plan import (
     NO_FIGURES,
     Plan,
     Subject,
-    Wanted,
     about,
     expected_s,
     formats_of,
@@ -89,7 +88,12 @@ def _measure(
     keep(answer)
     talk.say("measuring ceilings")
     start = time.monotonic()
-    answer["ceilings"], reader = _ceilings(plan, device, preset, asked)
+    formats = formats_of(asked) if plan.quick else ceilings.FORMATS
+    found, reader = measure_ceilings(device, formats, plan.quick)
+    sheet = None if preset is None else preset.bandwidth_bytes_per_s
+    answer["ceilings"] = found | {"doubts": ceilings.doubts(found, device, sheet)}
+    if plan.ranks.count > 1:
+        answer["ceilings"]["all_reduce"] = plan.ranks.all_reduce_times(device)
     answer["state"] = state(device)
     machine = _machine(answer, preset)
     assert machine is not None
@@ -108,29 +112,24 @@ def _measure(
         for row in _rows(plan, device, subject, machine, answer, reader, talk, end):
             answer["rows"].append(row)
             keep(answer)
+        gc.collect()
         _free(device)
     answer["state_after"] = state(device)
     answer["seconds"] = time.monotonic() - start
 
 
-def _ceilings(
-    plan: Plan, device: Any, preset: Machine | None, asked: Sequence[Wanted]
+def measure_ceilings(
+    device: Any, formats: Sequence[str], quick: bool
 ) -> tuple[dict[str, Any], ceilings.Reader]:
-    runs = 3 if plan.quick else 9
-    size = ceilings.buffer_bytes(device, plan.quick)
-    found, reader = ceilings.bandwidths(device, runs, size)
-    formats = formats_of(asked) if plan.quick else ceilings.FORMATS
-    rates, lacks = ceilings.matmul_rates(device, formats, 3 if plan.quick else 7)
-    sheet = None if preset is None else preset.bandwidth_bytes_per_s
-    found |= {
-        "matmul": rates,
-        "lacks": lacks,
-        "launch": ceilings.launch_times(device, compile=not plan.quick),
-        "doubts": ceilings.doubts(found, device, sheet),
-    }
-    if plan.ranks.count > 1:
-        found["all_reduce"] = plan.ranks.all_reduce_times(device)
-    return found, reader
+    """Measure what the device can do at most, and what reads fastest.
+
+    formats: whose products are timed; quick: fewer runs over a smaller buffer.
+    """
+    size = ceilings.buffer_bytes(device, quick)
+    found, reader = ceilings.bandwidths(device, 3 if quick else 9, size)
+    rates, lacks = ceilings.matmul_rates(device, formats, 3 if quick else 7)
+    launch = ceilings.launch_times(device, compile=not quick)
+    return found | {"matmul": rates, "lacks": lacks, "launch": launch}, reader
 
 
 def _check(plan: Plan, device: Any, subject: Subject, answer: dict[str, Any]) -> None:
@@ -195,7 +194,6 @@ def _failed(subject: Subject, point: tuple[str, int, int], why: str) -> dict[str
 
 
 def _free(device: Any) -> None:
-    gc.collect()
     if device.type == "cuda":
         with contextlib.suppress(RuntimeError):
             # A capture that failed may leave the allocator unwilling to give memory back.
