@@ -149,9 +149,9 @@ def calibrate(
         | {
             "rows": rows,
             "summary": {
-                "median_error": _median([abs(r["error"]) for r in rows]),
+                "median_error": median([abs(r["error"]) for r in rows]),
                 "largest_error": max(abs(r["error"]) for r in rows),
-                "median_unseen_error": _median(
+                "median_unseen_error": median(
                     [abs(r["unseen_error"]) for r in rows if r["unseen_error"] is not None]
                 ),
             },
@@ -223,10 +223,13 @@ def base_constants(case: Case, engine: str | None = None) -> Constants:
 
 def plain_constants(case: Case) -> Constants:
     """Begin with kernels that start in no time and reach the rates of the machine."""
-    # Vectors have kernels of their own on a CPU; a GPU computes whole tiles.
-    tile = 1 if case.machine.kind == "cpu" else TILE_ROWS
     formats = dict.fromkeys(_formats(case.precision), 1.0)
-    return Constants("", PLAIN, formats=formats, tile_rows=tile)
+    return Constants("", PLAIN, formats=formats, tile_rows=_tile_rows(case.machine))
+
+
+def _tile_rows(machine: Machine) -> int:
+    """Rows of a tile: vectors have kernels of their own on a CPU, a GPU computes whole tiles."""
+    return 1 if machine.kind == "cpu" else TILE_ROWS
 
 
 PLAIN = {name: Kernel() for name in (*NEEDED, "recurrence")}
@@ -427,7 +430,8 @@ def _condition(
     return float(np.linalg.cond(np.stack(columns, axis=1)))
 
 
-def _median(values: Sequence[float]) -> float | None:
+def median(values: Sequence[float]) -> float | None:
+    """Middle of some values; None where there are none."""
     import statistics
 
     return statistics.median(values) if values else None
@@ -497,7 +501,7 @@ def calibrated_constants(
     constants = entry["constants"]
     formats = dict.fromkeys(map(str, entry["weights"]), 1.0)
     found, _ = find_constants(machine, entry.get("engine"))
-    tile = 1 if machine.kind == "cpu" else TILE_ROWS
+    tile = _tile_rows(machine)
     base = Constants("calibration", PLAIN, formats=formats, tile_rows=tile, decode_only=True)
     if found is not None and "engine" in entry:
         kernels = _without_bandwidth(found)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .errors import Exit, RooflmError, nearest, printable
+from .errors import Exit, RooflmError, check_choice, printable
 from .options import (
     AccountingName,
     BasisName,
@@ -143,19 +143,13 @@ def _printing(
     format: str | None, output: str | None, quiet: bool, more: tuple[str, ...] = ()
 ) -> Printing:
     chosen: Any = _given(format, format_of(output))
-    _choice(chosen, ("table", "json", "csv", "md", *more), "--format")
+    check_choice(chosen, ("table", "json", "csv", "md", *more), "--format")
     return Printing(chosen, output, quiet)
 
 
 def _given(text: str | None, usual: str) -> str:
     """Take what was typed, even if it is empty; the usual where nothing was."""
     return usual if text is None else text
-
-
-def _choice(value: str, known: tuple[str, ...], option: str) -> None:
-    if value not in known:
-        fix = nearest(value, known) or f"Known: {', '.join(known)}."
-        raise RooflmError(f"unknown value '{printable(value, 40)}'", option, fix)
 
 
 def _emit(answer: dict[str, Any], page: Page, how: Printing) -> None:
@@ -196,7 +190,7 @@ def _estimating(model: Any, machine: Any, precision: Any, typed: Counting) -> di
         return {}
     usual = "estimate" if typed.time_model is None else "bound"
     basis = _given(how.basis, usual)
-    _choice(basis, ("estimate", "bound"), "--basis")
+    check_choice(basis, ("estimate", "bound"), "--basis")
     if typed.accounting == "lecture":
         said = {"--engine": how.engine, "--calibration": how.calibration, "--basis": how.basis}
         for option, text in said.items():
@@ -225,10 +219,10 @@ def _case(model: Any, machine: Any, typed: Counting) -> "Case":
     from .timing import TIME_MODELS
 
     accounting: Any = typed.accounting
-    _choice(accounting, ("full", "lecture"), "--accounting")
+    check_choice(accounting, ("full", "lecture"), "--accounting")
     usual = "bandwidth" if accounting == "lecture" else "operator"
     time_model: Any = _given(typed.time_model, usual)
-    _choice(time_model, TIME_MODELS, "--time-model")
+    check_choice(time_model, TIME_MODELS, "--time-model")
     capacity, share = typed.capacity, typed.gpu_share
     precision = _precision(typed, machine, model)
     return Case(
@@ -392,7 +386,7 @@ def _works(
 ) -> "list[Work] | None":
     """Read what is asked of each sequence; None for decode steps."""
     known: Any = _given(phase, "decode")
-    _choice(known, ("decode", "prefill", "request", "served"), "--phase")
+    check_choice(known, ("decode", "prefill", "request", "served"), "--phase")
     if known == "decode":
         for text, option in (
             (prompt, "--prompt"), (output_tokens, "--output-tokens"), (prefix, "--prefix"),
@@ -500,7 +494,7 @@ def show(
     from .presets import find_model
     from .show import show as answer_show
 
-    _choice(accounting, ("full", "lecture"), "--accounting")
+    check_choice(accounting, ("full", "lecture"), "--accounting")
     found = find_model(model, _changes(set), models)
     precision = _precision(Counting(weights, kv, state=state), None, found)
     answer = answer_show(found, precision, norms=accounting == "full")
@@ -869,10 +863,10 @@ def solve(
 
     how = _printing(format, output, quiet)
     asked: Any = unknown
-    _choice(asked, UNKNOWNS, "UNKNOWN")
+    check_choice(asked, UNKNOWNS, "UNKNOWN")
     known: Any = when
     if known is not None:
-        _choice(known, WHENS, "--when")
+        check_choice(known, WHENS, "--when")
     target = Target(
         latency_s=None if latency is None else parse_time(latency, "--latency"),
         tokens_per_s=None if throughput is None else parse_rate(throughput, "--throughput"),
@@ -916,7 +910,7 @@ def quantize(
 
     how = _printing(format, output, quiet)
     shared: Any = per
-    _choice(shared, PERS, "--per")
+    check_choice(shared, PERS, "--per")
     if group is not None and per != "group":
         raise RooflmError("only groups have a size", "--group", "Add --per group.")
     quantizer = Quantizer(
@@ -962,7 +956,7 @@ def accuracy(
     from .pages import accuracy_page
 
     how = _printing(format, output, quiet)
-    _choice(by, GROUPS, "--by")
+    check_choice(by, GROUPS, "--by")
     typed = {
         "source": source, "model": model, "hardware": hardware, "engine": engine, "kind": kind,
         "weights": weights, "batch": batch,

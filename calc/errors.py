@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 
 
@@ -48,6 +48,13 @@ def nearest(name: str, known: Iterable[str], most: int = 3) -> str:
     if not close:
         return ""
     return f"Did you mean {either([by_lower[c] for c in close])}?"
+
+
+def check_choice(value: str, known: Sequence[str], option: str) -> None:
+    """Raise `RooflmError` for a word that an option does not know."""
+    if value not in known:
+        fix = nearest(value, known) or f"Known: {', '.join(known)}."
+        raise RooflmError(f"unknown value '{printable(value, 40)}'", option, fix)
 
 
 def either(names: list[str]) -> str:

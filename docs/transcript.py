@@ -7,6 +7,7 @@ import io
 import os
 import shlex
 import sys
+from typing import Any
 
 import rooflm.calc.__main__ as entry
 
@@ -87,14 +88,21 @@ KEPT = "validate/results/epyc-2-cores.json"
 """The run that docs/validation.md quotes."""
 
 
-def kept_run() -> str:
-    """Sum up the run that is kept, and list its steps."""
+def kept() -> dict[str, Any]:
+    """Read the run that is kept."""
     from pathlib import Path
 
+    from rooflm.validate.tables import read_answer
+
+    return read_answer(str(Path(__file__).parents[1] / KEPT))
+
+
+def kept_run() -> str:
+    """Sum up the run that is kept, and list its steps."""
     from rooflm.calc.output import to_markdown
     from rooflm.validate import judge, tables
 
-    answer = tables.read_answer(str(Path(__file__).parents[1] / KEPT))
+    answer = kept()
     lines = [
         "| weights | points | not below the bound | of the read rate, at most | "
         "bound at ceilings | calibrated on the other half |",
@@ -121,11 +129,7 @@ def kept_run() -> str:
 
 def kept_sentence() -> str:
     """Say in a sentence what the kept run found."""
-    from pathlib import Path
-
-    from rooflm.validate import tables
-
-    answer = tables.read_answer(str(Path(__file__).parents[1] / KEPT))
+    answer = kept()
     s, rows = answer["summary"], answer["rows"]
     formats = " and ".join(dict.fromkeys(r["weights"] for r in rows))
     return (
@@ -141,10 +145,8 @@ def write_figures() -> None:
     from pathlib import Path
 
     from rooflm.plots.validation import draw
-    from rooflm.validate import tables
 
-    here = Path(__file__).parent
-    draw(tables.read_answer(str(here.parent / KEPT)), str(here / "validation.svg"))
+    draw(kept(), str(Path(__file__).parent / "validation.svg"))
 
 
 def write_schemas() -> None:

@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from ..calc.errors import RooflmError, nearest
+from ..calc.changes import parse_changes
+from ..calc.errors import RooflmError, check_choice, nearest
 from ..calc.units import parse_count, parse_counts, parse_time
 
 DEFAULTS = {"cpu": ("tinyllama-1.1b",), "cuda": ("llama-2-13b", "llama-3-8b")}
@@ -95,9 +96,8 @@ def parse(words: Sequence[str], program: str) -> argparse.Namespace:
     """Read what was typed; raises `RooflmError` for a mistake, before torch is imported."""
     typed = parser(program).parse_args(list(words))
     typed.phases = _words(typed.phase or "decode", PHASES, "--phase")
-    if typed.format is not None and typed.format not in FORMATS:
-        fix = nearest(typed.format, FORMATS) or f"Known: {', '.join(FORMATS)}."
-        raise RooflmError(f"unknown value '{typed.format[:40]}'", "--format", fix)
+    if typed.format is not None:
+        check_choice(typed.format, FORMATS, "--format")
     for name in ("batch", "context"):
         text = getattr(typed, name)
         setattr(typed, name, None if text is None else parse_counts(text, f"--{name}"))
@@ -108,7 +108,7 @@ def parse(words: Sequence[str], program: str) -> argparse.Namespace:
     typed.tp, typed.seed = parse_count(typed.tp, "--tp"), _seed(typed.seed)
     usual = "1min" if typed.quick else "10min"
     typed.budget = parse_time(typed.budget or usual, "--budget")
-    typed.changes = tuple(_change(text) for text in typed.set)
+    typed.changes = tuple(parse_changes(typed.set).items())
     return typed
 
 
@@ -165,17 +165,8 @@ def plan_of(typed: argparse.Namespace, device: str, ranks: Any, date: str) -> An
 def _words(text: str, known: Sequence[str], option: str) -> tuple[str, ...]:
     words = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
     for word in words:
-        if word not in known:
-            fix = nearest(word, known) or f"Known: {', '.join(known)}."
-            raise RooflmError(f"unknown value '{word[:40]}'", option, fix)
+        check_choice(word, known, option)
     return words
-
-
-def _change(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not key or not equals or not value:
-        raise RooflmError(f"'{text[:40]}' is not KEY=VALUE", "--set", "Write --set K=8.")
-    return key, value
 
 
 def _seed(text: str) -> int:

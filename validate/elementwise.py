@@ -6,15 +6,16 @@ Plain torch; `fuse(True)` compiles each of them to one kernel, where torch can.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
+from .linears import compiled
 from .untyped import Tensor, functional, torch
 
 EPSILON = 1e-6
 BASE = 10000.0
 """Base of rotary positions; which one makes no difference to cost."""
 
-_COMPILED: dict[str, Callable[..., Any]] = {}
 _fuses = False
 
 
@@ -34,16 +35,11 @@ def fuses() -> bool:
 
 def fused(function: Callable[..., Any]) -> Callable[..., Any]:
     """Run a function compiled where that was asked for."""
-    name = function.__name__
 
+    @wraps(function)
     def run(*args: Any) -> Any:
-        if not _fuses:
-            return function(*args)
-        if name not in _COMPILED:
-            _COMPILED[name] = torch.compile(function)
-        return _COMPILED[name](*args)
+        return compiled(function)(*args) if _fuses else function(*args)
 
-    run.__name__, run.__doc__ = name, function.__doc__
     return run
 
 

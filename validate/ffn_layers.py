@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from ..calc.experts import Experts
 from ..calc.mlp import MLP
 from . import elementwise
-from .linears import Linear
+from .linears import Linear, make_linear
 from .making import Maker, Meter, refused
-from .untyped import Tensor, functional, torch
+from .untyped import Tensor, torch
 
 
 @dataclass
@@ -86,10 +85,12 @@ class ExpertsLayer:
             up = maker.normal(ffn.E, columns, D, scale=D**-0.5)
             down = maker.normal(ffn.E, D, ffn.F, scale=ffn.F**-0.5)
             stacked = (up, down)
-            experts = [
-                MLPLayer(one, _part(up[e], maker.keep), _part(down[e], maker.keep), "experts")
-                for e in range(ffn.E)
-            ]
+            kind = maker.precision.format_of("experts").name
+            ups, downs = (
+                [make_linear(own, kind, keep=maker.keep, pack=False) for own in every]
+                for every in stacked
+            )
+            experts = [MLPLayer(one, *pair, "experts") for pair in zip(ups, downs, strict=True)]
         else:
             experts = [MLPLayer.make(one, D, maker, "experts", "experts") for _ in range(ffn.E)]
         return cls(
@@ -167,16 +168,6 @@ class ExpertsLayer:
         out = torch.empty_like(made, dtype=torch.float32)
         out[order] = made.float()
         return (out.view(*ids.shape, -1) * shares[..., None]).sum(1).to(flat.dtype)
-
-
-def _part(weight: Tensor, keep: bool) -> Linear:
-    """Take the matrix of one expert out of those of all."""
-    run = partial(_multiply, weight)
-    return Linear(run, (weight,), "linear", weight.float() if keep else None)
-
-
-def _multiply(weight: Tensor, x: Tensor) -> Tensor:
-    return functional.linear(x, weight)
 
 
 def groups_matmuls(device: Any, kind: str) -> bool:

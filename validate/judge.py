@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..calc import calibrate
-from ..calc.calibrate import Point
+from ..calc.calibrate import Point, median
 from ..calc.case import Case
 from ..calc.errors import RooflmError
 from ..calc.hardware import Machine
@@ -106,20 +105,19 @@ def _calibrated(
     whole = _as_it_was(case, rows, preset)
     values = calibrate.fitted_values(whole, points, base, _chosen(case, points, base))
     again = calibrate.estimated_steps(whole, points, calibrate.with_values(base, values))
-    unseen = [abs(r["calibrated_error"]) for r in rows]
+    errors: list[float] = [float(s) / r["measured_s"] - 1 for r, s in zip(rows, again, strict=True)]
+    unseen: list[float] = [r["calibrated_error"] for r in rows]
     return calibrate.described(case, base, values) | {
         "layers": first["layers"],
         "rows": [
-            {"unseen_error": r["calibrated_error"], "error": float(s) / r["measured_s"] - 1}
-            for r, s in zip(rows, again, strict=True)
+            {"unseen_error": there, "error": seen}
+            for there, seen in zip(unseen, errors, strict=True)
         ],
         "told": calibrate.limits_told(values),
         "summary": {
-            "median_unseen_error": statistics.median(unseen),
-            "largest_unseen_error": max(unseen),
-            "largest_error": max(
-                abs(float(s) / r["measured_s"] - 1) for r, s in zip(rows, again, strict=True)
-            ),
+            "median_unseen_error": median([abs(error) for error in unseen]),
+            "largest_unseen_error": max(map(abs, unseen)),
+            "largest_error": max(map(abs, errors)),
         },
     }
 
@@ -179,15 +177,15 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "points": len(rows),
         "measured": len(run),
         "not_below_bound": 1 - len(below) / len(bound) if bound else None,
-        "median_error": _median(errors("error")),
-        "median_bound_error": _median(errors("bound_error")),
-        "median_ceiling_error": _median(errors("ceiling_error")),
-        "median_calibrated_error": _median(errors("calibrated_error", steps)),
+        "median_error": median(errors("error")),
+        "median_bound_error": median(errors("bound_error")),
+        "median_ceiling_error": median(errors("ceiling_error")),
+        "median_calibrated_error": median(errors("calibrated_error", steps)),
         "largest_calibrated_error": max(errors("calibrated_error", steps), default=None),
-        "median_memory_error": _median(
+        "median_memory_error": median(
             [abs(r["peak_bytes"] / r["memory_bytes"] - 1) for r in run if r["peak_bytes"]]
         ),
-        "median_read_share": _median([r["read_share"] for r in steps]),
+        "median_read_share": median([r["read_share"] for r in steps]),
         "largest_read_share": max((r["read_share"] for r in steps), default=None),
         "weights_differ_bytes": max(
             (abs(r["allocated_weights_bytes"] - r["weights_bytes"]) for r in run), default=None
@@ -211,10 +209,6 @@ def is_below(row: Mapping[str, Any]) -> bool:
     if bound is None:
         return False
     return bool(row["measured_high_s"] < bound * (1 - BELOW - row["read_spread"]))
-
-
-def _median(values: Sequence[float]) -> float | None:
-    return statistics.median(values) if values else None
 
 
 def told(answer: Mapping[str, Any]) -> list[str]:

@@ -7,7 +7,7 @@ bytes that calc/formats.py counts: nothing beside them is kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
@@ -42,11 +42,6 @@ class Linear:
         """Multiply."""
         return self.run(x)
 
-    @property
-    def bytes(self) -> int:
-        """Bytes that torch holds for it [B]."""
-        return held_bytes(self.held)
-
 
 def held_bytes(tensors: Sequence[Tensor]) -> int:
     """Bytes of tensors [B]."""
@@ -79,7 +74,7 @@ def make_linear(
         dtype_of(kind)
     make = {"int8-weights": _int8, "int4-g32": _int4, "fp8": _fp8}.get(kind)
     made = _plain(weight, pack) if make is None else make(weight)
-    exact = made.exact if keep else None
+    exact = made.exact() if keep else None
     if bias is None:
         return Linear(made.run, made.held, made.kernel, exact)
     return Linear(_with_bias(made.run, bias), (*made.held, bias), made.kernel, exact, bias)
@@ -96,12 +91,8 @@ class Stored:
     run: Callable[[Tensor], Tensor]
     held: tuple[Tensor, ...]
     kernel: str
-    make_exact: Callable[[], Tensor] = field(repr=False)
-
-    @property
-    def exact(self) -> Tensor:
-        """What the stored numbers stand for."""
-        return self.make_exact()
+    exact: Callable[[], Tensor]
+    """Makes what the stored numbers stand for."""
 
 
 PACKED = "oneDNN linear on a packed matrix"

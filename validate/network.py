@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..calc.experts import NoFeedForward
@@ -11,7 +11,7 @@ from ..calc.model import NORM_WEIGHTS, Group, Model
 from . import attend, elementwise
 from .attention_layers import AttentionLayer, MLALayer
 from .ffn_layers import ExpertsLayer
-from .layers import make_ffn, make_mixer
+from .layers import Nothing, make_ffn, make_mixer
 from .linears import Linear, held_bytes, make_linear
 from .making import Maker, Meter, refused
 from .untyped import Tensor, functional, torch
@@ -29,8 +29,16 @@ class Layer:
     norms: list[Norm]
     """Before the mixer, before the feed-forward, and after each where there are four."""
     parallel: bool
-    has_mixer: bool
-    has_ffn: bool
+
+    @property
+    def has_mixer(self) -> bool:
+        """Tell whether there is a mixer."""
+        return not isinstance(self.mixer, Nothing)
+
+    @property
+    def has_ffn(self) -> bool:
+        """Tell whether there is a feed-forward."""
+        return not isinstance(self.ffn, Nothing)
 
     @property
     def held(self) -> Iterator[Tensor]:
@@ -54,10 +62,7 @@ class Network:
     """Puts the logits of ranks together; nothing on one device."""
     first_row: int = 0
     """First row of the vocabulary that this rank holds."""
-    meter: Meter = None  # pyright: ignore[reportAssignmentType]
-
-    def __post_init__(self) -> None:
-        self.meter = Meter()
+    meter: Meter = field(default_factory=Meter)
 
     @property
     def held(self) -> Iterator[Tensor]:
@@ -271,8 +276,6 @@ def _layer(model: Model, group: Group, maker: Maker) -> Layer:
         make_ffn(group.ffn, model.D, maker),
         [_norm(model, maker) for _ in range(group.norms)],
         model.parallel,
-        group.mixer.kind != "none",
-        not isinstance(group.ffn, NoFeedForward),
     )
 
 
