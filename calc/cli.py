@@ -3,7 +3,6 @@
 # Annotations are evaluated once, where they stand: as text each start would compile 150 of them.
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -80,19 +79,28 @@ from .options import (
     with_layout,
 )
 from .output import OutputFormat, Page, format_of, render, terminal_width, write
+from .typed import (
+    Counting,
+    Estimating,
+    crossed_cases,
+    find_case,
+    given,
+    make_precision,
+    parse_places,
+    parse_settings,
+    parse_ways,
+    parse_works,
+)
 from .units import (
     parse_count,
     parse_counts,
-    parse_layers,
     parse_rate,
     parse_share,
-    parse_size,
     parse_time,
 )
 
 if TYPE_CHECKING:
     from .case import Case
-    from .compare import Place
     from .requests import Work
 
 START = """Start here: rooflm sweep llama-2-13b --on h100-sxm --batch 1,64,256 --context 1024
@@ -142,287 +150,14 @@ class Printing:
 def _printing(
     format: str | None, output: str | None, quiet: bool, more: tuple[str, ...] = ()
 ) -> Printing:
-    chosen: Any = _given(format, format_of(output))
+    chosen: Any = given(format, format_of(output))
     check_choice(chosen, ("table", "json", "csv", "md", *more), "--format")
     return Printing(chosen, output, quiet)
-
-
-def _given(text: str | None, usual: str) -> str:
-    """Take what was typed, even if it is empty; the usual where nothing was."""
-    return usual if text is None else text
 
 
 def _emit(answer: dict[str, Any], page: Page, how: Printing) -> None:
     width = terminal_width() if how.output is None else 10_000
     write(render(answer, page, how.format, width, how.quiet), how.output)
-
-
-@dataclass(frozen=True)
-class Counting:
-    """The options that say how to count, as they were typed."""
-
-    weights: str | None = None
-    kv: str | None = None
-    accounting: str = "full"
-    time_model: str | None = None
-    reserve: str = "0"
-    capacity: str | None = None
-    routing: str | None = None
-    state: str | None = None
-    tokens_per_step: str | None = None
-    gpu_share: str | None = None
-    estimating: "Estimating | None" = None
-
-
-@dataclass(frozen=True)
-class Estimating:
-    """The options of an estimate, as they were typed."""
-
-    engine: str | None = None
-    calibration: str | None = None
-    basis: str | None = None
-
-
-def _estimating(model: Any, machine: Any, precision: Any, typed: Counting) -> dict[str, Any]:
-    """Find the constants of an estimate; nothing where a command gives none."""
-    how = typed.estimating
-    if how is None:
-        return {}
-    usual = "estimate" if typed.time_model is None else "bound"
-    basis = _given(how.basis, usual)
-    check_choice(basis, ("estimate", "bound"), "--basis")
-    if typed.accounting == "lecture":
-        said = {"--engine": how.engine, "--calibration": how.calibration, "--basis": how.basis}
-        for option, text in said.items():
-            if text is not None:
-                what = "the lecture's accounting estimates nothing"
-                raise RooflmError(what, option, "Leave out one of the two options.")
-        return {}
-    if how.calibration is not None:
-        if how.engine is not None:
-            raise RooflmError("a calibration is its own engine", "--engine", "Leave it out.")
-        from .calibrate import calibrated_constants
-
-        found = calibrated_constants(machine, how.calibration, precision)
-        return {"constants": found, "basis": basis}
-    if model.denoises:
-        return {"no_estimate": "no published step denoises"}
-    from .engines import find_constants
-
-    constants, why = find_constants(machine, how.engine)
-    return {"constants": constants, "no_estimate": why, "basis": basis}
-
-
-def _case(model: Any, machine: Any, typed: Counting) -> "Case":
-    """Make a case of a model, a machine and what was typed."""
-    from .case import Case
-    from .timing import TIME_MODELS
-
-    accounting: Any = typed.accounting
-    check_choice(accounting, ("full", "lecture"), "--accounting")
-    usual = "bandwidth" if accounting == "lecture" else "operator"
-    time_model: Any = _given(typed.time_model, usual)
-    check_choice(time_model, TIME_MODELS, "--time-model")
-    capacity, share = typed.capacity, typed.gpu_share
-    precision = _precision(typed, machine, model)
-    return Case(
-        model=model,
-        machine=machine,
-        precision=precision,
-        accounting=accounting,
-        time_model=time_model,
-        reserve_bytes=parse_size(typed.reserve, "--reserve"),
-        capacity_bytes=None if capacity is None else parse_size(capacity, "--capacity", least=1),
-        gpu_share=None if share is None else parse_share(share, "--gpu-share"),
-        step_tokens=_step_tokens(model, typed.tokens_per_step),
-        **_estimating(model, machine, precision, typed),
-    )
-
-
-def _step_tokens(model: Any, text: str | None) -> float:
-    if text is None:
-        return 1
-    if not model.denoises:
-        what = f"{model.name} decodes a token a step"
-        raise RooflmError(what, "--tokens-per-step", "Leave the option out.")
-    return parse_rate(text, "--tokens-per-step")
-
-
-def _precision(typed: Counting, machine: Any = None, model: Any = None) -> Any:
-    from .hardware import natural_format
-    from .precision import precision_of
-
-    natural = natural_format(machine) if machine is not None else "bf16"
-    return precision_of(
-        typed.weights,
-        typed.kv,
-        typed.state,
-        model=model,
-        natural=natural,
-        routing=_routing(typed.routing),
-    )
-
-
-def _routing(text: str | None) -> Any:
-    """Read how tokens choose experts: even, zipf:EXPONENT, or one probability an expert."""
-    from .passes import Routing
-
-    if text in (None, "even"):
-        return Routing()
-    word, colon, rest = text.partition(":")
-    try:
-        numbers = tuple(float(n) for n in (rest if colon else text).split(","))
-    except ValueError:
-        numbers = ()
-    if word == "zipf" and len(numbers) == 1 and 0 <= numbers[0] <= 10:
-        return Routing(exponent=numbers[0])
-    if word == "alike" and len(numbers) == 1 and 0 <= numbers[0] <= 1:
-        return Routing(alike=numbers[0])
-    if not colon and len(numbers) > 1 and all(0 <= n <= 1 for n in numbers):
-        return Routing(shares=numbers)
-    what = f"'{printable(text, 40)}' is no routing"
-    raise RooflmError(
-        what, "--routing", "Write even, zipf:1.0, alike:0.5, or a probability an expert."
-    )
-
-
-def _found(
-    model: str,
-    on: str,
-    settings: list[str],
-    models: str | None,
-    hardware: str | None,
-    typed: Counting,
-    layout: Typed,
-) -> "Case":
-    """Find a model and a machine by name, and make a case of them, spread as was typed."""
-    from .model import has_experts
-    from .presets import find_machine, find_model
-
-    node = _node(on)
-    machine = find_machine(node.name, hardware)
-    found = find_model(model, _changes(settings), models)
-    if typed.routing is not None and not has_experts(found):
-        raise RooflmError(f"{found.name} has no experts", "--routing", "Leave the option out.")
-    return _spread(_case(found, machine, typed), layout, node)
-
-
-def _node(on: str) -> Any:
-    """Take a number of devices off the name of a machine; most names have none."""
-    if not on[:1].isdigit():
-        return _Plain(on)
-    from .deployment import parse_node
-
-    return parse_node(on)
-
-
-@dataclass(frozen=True)
-class _Plain:
-    """A machine by name, one of it."""
-
-    name: str
-    devices: None = None
-
-
-def _spread(case: "Case", layout: Typed, node: Any) -> "Case":
-    """Spread a case over devices, where a layout or a number of devices was typed."""
-    said = {name: text for name, text in layout.items() if text is not None}
-    layers, link = said.pop("gpu_layers", None), said.pop("host_link", None)
-    if layers is not None or link is not None:
-        from .offload import offload
-
-        speed = None if link is None else float(parse_size(link, "--host-link", least=1))
-        case = _spread(case, {**layout, "gpu_layers": None, "host_link": None}, node)
-        return offload(case, None if layers is None else parse_layers(layers), speed)
-    if not said and node.devices is None:
-        return case
-    from .deployment import Node, Spread, deploy
-
-    ways: dict[str, int] = _ways(layout)
-    speeds: dict[str, float] = {
-        name: float(parse_size(said[name], f"--{name}", least=1))
-        for name in ("link", "network")
-        if name in said
-    }
-    latency = parse_time(said["link_latency"], "--link-latency") if "link_latency" in said else 0.0
-    how = said.get("all_reduce", "ring")
-    spread = Spread(
-        **ways,
-        link_bytes_per_s=speeds.get("link"),
-        network_bytes_per_s=speeds.get("network"),
-        latency_s=latency,
-        all_reduce=how,
-    )
-    whole = node if isinstance(node, Node) else Node(node.name)
-    return deploy(case, spread, whole)
-
-
-def _ways(layout: Typed) -> dict[str, int]:
-    """Read the degrees of a layout that were typed."""
-    return {
-        name: parse_count(text, f"--{name}")
-        for name, text in layout.items()
-        if name in ("tp", "pp", "ep", "dp", "cp", "replicas") and text is not None
-    }
-
-
-def _changes(settings: list[str]) -> dict[str, str]:
-    """Read what `--set` changes; nothing is imported where nothing is set."""
-    if not settings:
-        return {}
-    from .changes import parse_changes
-
-    return parse_changes(settings)
-
-
-def _works(
-    phase: str | None,
-    prompt: str | None,
-    output_tokens: str | None,
-    prefix: str | None,
-    chunk: str | None,
-    block: str | None,
-    context: str | None,
-) -> "list[Work] | None":
-    """Read what is asked of each sequence; None for decode steps."""
-    known: Any = _given(phase, "decode")
-    check_choice(known, ("decode", "prefill", "request", "served"), "--phase")
-    if known == "decode":
-        for text, option in (
-            (prompt, "--prompt"), (output_tokens, "--output-tokens"), (prefix, "--prefix"),
-            (chunk, "--chunk"), (block, "--block"),
-        ):  # fmt: skip
-            if text is not None:
-                fix = "Add --phase prefill or --phase request."
-                raise RooflmError("a decode step has no such option", option, fix)
-        return None
-    from .requests import Work
-
-    if context is not None:
-        fix = "Its context follows from --prompt and --output-tokens."
-        raise RooflmError(f"a {known} has no context of its own", "--context", fix)
-    if known == "prefill" and output_tokens is not None:
-        fix = "Add --phase request."
-        raise RooflmError("a prefill generates one token", "--output-tokens", fix)
-    spared = 0 if prefix in (None, "0") else parse_count(prefix, "--prefix")
-    lengths = parse_counts(_given(prompt, "1024"), "--prompt")
-    for length in lengths:
-        if spared > length:
-            what = f"a prefix of {spared:,} tokens is longer than the prompt of {length:,}"
-            raise RooflmError(what, "--prefix")
-    return [
-        Work(
-            prompt=length,
-            output=parse_count(_given(output_tokens, "128"), "--output-tokens")
-            if known in ("request", "served")
-            else 1,
-            prefix=spared,
-            chunk=None if chunk is None else parse_count(chunk, "--chunk"),
-            block=parse_count(_given(block, "16"), "--block"),
-            phase=known,
-        )
-        for length in lengths
-    ]
 
 
 @app.command()
@@ -442,7 +177,7 @@ def models(
 
     if check:
         return _checked(check_file(MODELS_FILE, models, build_model, MODEL))
-    answer = list_models(_given(word, ""), models)
+    answer = list_models(given(word, ""), models)
     _emit(answer, models_page(answer), _printing(format, output, quiet))
     return Exit.DONE
 
@@ -464,7 +199,7 @@ def hardware(
 
     if check:
         return _checked(check_file(HARDWARE_FILE, hardware, build_machine, HARDWARE))
-    answer = list_hardware(_given(word, ""), hardware)
+    answer = list_hardware(given(word, ""), hardware)
     _emit(answer, hardware_page(answer), _printing(format, output, quiet))
     return Exit.DONE
 
@@ -495,14 +230,14 @@ def show(
     from .show import show as answer_show
 
     check_choice(accounting, ("full", "lecture"), "--accounting")
-    found = find_model(model, _changes(set), models)
-    precision = _precision(Counting(weights, kv, state=state), None, found)
+    found = find_model(model, parse_settings(set), models)
+    precision = make_precision(Counting(weights, kv, state=state), None, found)
     answer = answer_show(found, precision, norms=accounting == "full")
     for name in ("gpu_layers", "host_link"):
         if layout.get(name) is not None:
             option = f"--{name.replace('_', '-')}"
             raise RooflmError("what is shown has no device", option, "`rooflm fit` takes it.")
-    ways = _ways(layout)
+    ways = parse_ways(layout)
     if ways:
         from .deployment import show_ranks
 
@@ -536,9 +271,9 @@ def fit(
     typed = Counting(
         weights, kv, accounting, None, reserve, capacity, state=state, gpu_share=gpu_share
     )
-    case = _found(model, on, set, models, hardware, typed, layout)
-    batches = parse_counts(_given(batch, "1"), "--batch")
-    contexts = parse_counts(_given(context, "1024"), "--context")
+    case = find_case(model, on, set, models, hardware, typed, layout)
+    batches = parse_counts(given(batch, "1"), "--batch")
+    contexts = parse_counts(given(context, "1024"), "--context")
     answer = answer_fit(case, batches, contexts)
     if not answer["fits"] and len(answer["rows"]) == 1:
         from .listing import all_machines
@@ -586,22 +321,22 @@ def sweep(
         weights, kv, accounting, time_model, reserve, capacity, routing, state,
         tokens_per_step, gpu_share, Estimating(engine, calibration, basis),
     )  # fmt: skip
-    case = _found(model, on, set, models, hardware, typed, layout)
-    works = _works(phase, prompt, output_tokens, prefix, chunk, block, context)
+    case = find_case(model, on, set, models, hardware, typed, layout)
+    works = parse_works(phase, prompt, output_tokens, prefix, chunk, block, context)
     if case.model.denoises or denoise_block is not None or denoise_steps is not None:
         answer = _denoised(case, batch, context, works, denoise_block, denoise_steps)
     elif works is not None:
         from .requests import sweep_requests
 
-        answer = sweep_requests(case, parse_counts(_given(batch, "1"), "--batch"), works)
+        answer = sweep_requests(case, parse_counts(given(batch, "1"), "--batch"), works)
     elif context is not None and context.endswith("@mixed"):
         from .lengths import parse_lengths
 
         lengths = parse_lengths(context.removesuffix("@mixed"), "--context")
-        answer = mixed(case, parse_counts(_given(batch, str(len(lengths))), "--batch"), lengths)
+        answer = mixed(case, parse_counts(given(batch, str(len(lengths))), "--batch"), lengths)
     else:
-        batches = parse_counts(_given(batch, "1"), "--batch")
-        answer = answer_sweep(case, batches, parse_counts(_given(context, "1024"), "--context"))
+        batches = parse_counts(given(batch, "1"), "--batch")
+        answer = answer_sweep(case, batches, parse_counts(given(context, "1024"), "--context"))
     if plot is not None:
         from ..plots.sweep import draw
 
@@ -616,7 +351,7 @@ def _denoised(
     """Answer a sweep of a diffusion model, or of block diffusion with any model of attention."""
     from .diffusion import sweep_diffusion, sweep_requests
 
-    batches = parse_counts(_given(batch, "1"), "--batch")
+    batches = parse_counts(given(batch, "1"), "--batch")
     passes = None if steps is None else parse_count(steps, "--denoise-steps")
     if block is None and not case.model.denoises:
         what = f"{case.model.name} decodes: it has denoising steps in blocks only"
@@ -636,7 +371,7 @@ def _denoised(
         raise RooflmError(what, "--denoise-steps", "Say --denoise-steps 8.")
     if context is not None and context.endswith("@mixed"):
         raise RooflmError("denoising is swept at one context a row", "--context")
-    contexts = parse_counts(_given(context, "1024"), "--context")
+    contexts = parse_counts(given(context, "1024"), "--context")
     size = None if block is None else parse_count(block, "--denoise-block")
     return sweep_diffusion(case, batches, contexts, size, passes or 1)
 
@@ -677,52 +412,10 @@ def compare(
         gpu_share=gpu_share,
         estimating=Estimating(engine, calibration, basis),
     )
-    works = _works(phase, prompt, output_tokens, prefix, chunk, block, context)
-    cases = _crossed(model, on, set, models, hardware, typed, layout)
-    answer = answer_compare(cases, _places(batch, context, works))
+    works = parse_works(phase, prompt, output_tokens, prefix, chunk, block, context)
+    cases = crossed_cases(model, on, set, models, hardware, typed, layout)
+    answer = answer_compare(cases, parse_places(batch, context, works))
     _emit(answer, compare_page(answer), how)
-
-
-def _crossed(
-    words: list[str], on: list[str], settings: list[str], models: str | None,
-    hardware: str | None, typed: Counting, layout: Typed,
-) -> "list[Case]":  # fmt: skip
-    """Cross all models with all machines; a machine may stand among the models, after --on."""
-    from .presets import HARDWARE_FILE, find_machine, find_model, own_names, preset_names
-    from .schema import HARDWARE
-
-    chips = preset_names(HARDWARE_FILE)
-    if hardware is not None:
-        chips += own_names(hardware, "hardware", HARDWARE)
-    places = [name for text in on for name in text.split(",") if name]
-    there = [word for word in words if word in chips or _node(word).name in chips]
-    places = list(dict.fromkeys(places + there))
-    names = list(dict.fromkeys(word for word in words if word not in there))
-    if not places:
-        raise RooflmError("no machine is named", "--on", "Say --on h100-sxm,rtx-4090.")
-    if not names:
-        raise RooflmError("no model is named", "MODEL", "`rooflm models` lists them.")
-    changes = _changes(settings)
-    nodes = [_node(place) for place in places]
-    machines = [find_machine(node.name, hardware) for node in nodes]
-    found = [find_model(name, changes, models) for name in names]
-    return [
-        _spread(_case(model, machine, typed), layout, node)
-        for model in found
-        for machine, node in zip(machines, nodes, strict=True)
-    ]
-
-
-def _places(
-    batch: str | None, context: str | None, works: "Sequence[Work] | None"
-) -> "list[Place]":
-    from .compare import Place
-
-    batches = parse_counts(_given(batch, "1"), "--batch")
-    if works is None:
-        contexts = parse_counts(_given(context, "1024"), "--context")
-        return [Place(B, S) for S in contexts for B in batches]
-    return [Place(B, w.last_context, w) for w in works for B in batches]
 
 
 @app.command()
@@ -743,7 +436,7 @@ def roofline(
     from .roofline import roofline as answer_roofline
 
     typed = Counting(weights, kv, routing=routing, state=state)
-    case = _found(model, on, set, models, hardware, typed, layout)
+    case = find_case(model, on, set, models, hardware, typed, layout)
     answer = answer_roofline(case, parse_count(batch, "--batch"), parse_count(context, "--context"))
     _emit(answer, roofline_page(answer), _printing(format, output, quiet))
 
@@ -800,15 +493,15 @@ def explain(
         tokens_per_step, gpu_share,
         _of_a_step(quantity, phase, layout, sensitivity, Estimating(engine, calibration, basis)),
     )  # fmt: skip
-    case = _found(model, on, set, models, hardware, typed, layout)
-    works = _works(phase, prompt, output_tokens, prefix, chunk, block, context)
+    case = find_case(model, on, set, models, hardware, typed, layout)
+    works = parse_works(phase, prompt, output_tokens, prefix, chunk, block, context)
     if works is not None and len(works) > 1:
         raise RooflmError("one prompt at a time is explained", "--prompt")
     if works is not None and sensitivity:
         fix = "Leave out --phase, or the option."
         raise RooflmError("elasticities are those of a decode step", "--sensitivity", fix)
     work = works[0] if works else None
-    typed_context = parse_count(_given(context, "1024"), "--context")
+    typed_context = parse_count(given(context, "1024"), "--context")
     B, S = parse_count(batch, "--batch"), work.last_context if work else typed_context
     answer = answer_explain(Question(case, B, S, work), quantity)
     if sensitivity:
@@ -877,7 +570,7 @@ def solve(
         weights, kv, accounting, time_model, reserve, capacity, None, state,
         tokens_per_step, gpu_share,
     )  # fmt: skip
-    case = _found(model, on, set, models, hardware, typed, layout)
+    case = find_case(model, on, set, models, hardware, typed, layout)
     B, S = parse_count(batch, "--batch"), parse_count(context, "--context")
     answer = answer_solve(case, asked, B, S, target)
     if sensitivity:
@@ -920,7 +613,7 @@ def quantize(
         scale=None if scale is None else parse_real(scale, "--scale"),
         zero_point=None if zero_point is None else parse_code(zero_point, "--zero-point"),
         per=shared,
-        group=parse_count(_given(group, "128"), "--group"),
+        group=parse_count(given(group, "128"), "--group"),
     )
     if (file is None) == (values is None):
         what = "numbers are needed" if file is None else "there are both a file and numbers"
@@ -928,7 +621,7 @@ def quantize(
     if values is not None and tensor is not None:
         raise RooflmError("only a .safetensors file has tensors", "--tensor")
     found = parse_numbers(values, "--values") if values is not None else None
-    source = found or open_numbers(Path(_given(file, "")), tensor)
+    source = found or open_numbers(Path(given(file, "")), tensor)
     answer = answer_quantize(source, quantizer, parse_count(first, "--first"))
     _emit(answer, quantize_page(answer), how)
 
@@ -996,7 +689,7 @@ def calibrate(
         raise RooflmError("a measured step is needed", "--measured", fix)
     points = [parse_point(text) for text in measured]
     typed = Counting(weights, kv, routing=routing)
-    case = _found(model, on, set, models, hardware, typed, layout)
+    case = find_case(model, on, set, models, hardware, typed, layout)
     names = None if constants is None else [n.strip() for n in constants.split(",")]
     answer = answer_calibrate(case, points, names, engine)
     if saved:

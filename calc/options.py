@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, cast
 
 import typer
 
@@ -195,24 +195,41 @@ LAYOUT: dict[str, Any] = {
 """Options that spread a model over devices, and over a device and its host."""
 
 
-def with_layout(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options of a layout; it gets what was typed of them as `layout`."""
+def _with_default(option: tuple[str, Any]) -> tuple[str, tuple[Any, Any]]:
+    name, said = option
+    return name, cast("tuple[Any, Any]", said) if isinstance(said, tuple) else (said, None)
 
-    @functools.wraps(command)
-    def wrapped(**typed: Any) -> Any:
-        layout = {name: typed.pop(name) for name in LAYOUT}
-        return command(**typed, layout=layout)
 
-    plain = inspect.signature(command)
-    own = [p for p in plain.parameters.values() if p.name != "layout"]
-    kind = inspect.Parameter.KEYWORD_ONLY
-    more = [inspect.Parameter(n, kind, default=None, annotation=a) for n, a in LAYOUT.items()]
-    last = [p for p in own if p.name in ("format", "output", "quiet", "debug")]
-    first = [p for p in own if p not in last]
-    ordered = [p.replace(kind=kind) for p in (*first, *more, *last)]
-    wrapped.__signature__ = plain.replace(parameters=ordered)  # pyright: ignore
-    wrapped.__annotations__ = {p.name: p.annotation for p in ordered}
-    return wrapped
+def with_options(**groups: Mapping[str, Any]) -> Callable[..., Any]:
+    """Give a command groups of options; it gets what was typed of a group as one argument.
+
+    groups: by the name of the command's argument, its options by name: annotations, or pairs of
+    annotation and default where that is not None. Options of the output stay last.
+    """
+
+    def give(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def wrapped(**typed: Any) -> Any:
+            own = {name: {n: typed.pop(n) for n in group} for name, group in groups.items()}
+            return command(**typed, **own)
+
+        plain = inspect.signature(command)
+        kind = inspect.Parameter.KEYWORD_ONLY
+        own = [p.replace(kind=kind) for p in plain.parameters.values() if p.name not in groups]
+        more = [
+            inspect.Parameter(name, kind, annotation=annotation, default=default)
+            for group in groups.values()
+            for name, (annotation, default) in map(_with_default, group.items())
+        ]
+        ordered = sorted([*own, *more], key=lambda p: p.name in PRINTED)
+        wrapped.__signature__ = plain.replace(parameters=ordered)  # pyright: ignore
+        wrapped.__annotations__ = {p.name: p.annotation for p in ordered}
+        return wrapped
+
+    return give
+
+
+with_layout = with_options(layout=LAYOUT)
 
 
 Set = Annotated[
@@ -341,6 +358,28 @@ ConstantNames = Annotated[
         help="What to fit: memory, layer, sequence.  [default: as many as the points carry]",
     ),
 ]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No notes below the tables.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of a defect.")]
+PRINTED: dict[str, Any] = {
+    "format": Format, "output": Output, "quiet": (Quiet, False), "debug": (Debug, False),
+}  # fmt: skip
+"""Options that say where and how an answer goes."""
+FILES: dict[str, Any] = {"models": ModelsFile, "hardware": HardwareFile}
+COUNTED: dict[str, Any] = {
+    "weights": Weights,
+    "kv": Cache,
+    "routing": RoutingName,
+    "state": State,
+    "time_model": TimeModelName,
+    "reserve": (Reserve, "0"),
+    "capacity": Capacity,
+    "gpu_share": GpuShare,
+}
+"""Options that say how to count."""
+ESTIMATED: dict[str, Any] = {
+    "engine": EngineName, "calibration": CalibrationFile, "basis": BasisName,
+}  # fmt: skip
+"""Options of an estimate."""
 OnlySource = Annotated[
     str | None,
     typer.Option("--source", metavar="WORD", help="Only rows of sources whose key holds it."),
@@ -371,5 +410,3 @@ GroupBy = Annotated[
     ),
 ]
 EachRow = Annotated[bool, typer.Option("--rows", help="Show each row, not the groups.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No notes below the tables.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of a defect.")]

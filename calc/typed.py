@@ -1,0 +1,341 @@
+"""What was typed, as the case that it means: a model on a machine and how to count."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .errors import RooflmError, check_choice, printable
+from .options import Typed
+from .units import (
+    parse_count,
+    parse_counts,
+    parse_layers,
+    parse_rate,
+    parse_share,
+    parse_size,
+    parse_time,
+)
+
+if TYPE_CHECKING:
+    from .case import Case
+    from .compare import Place
+    from .requests import Work
+
+
+def given(text: str | None, usual: str) -> str:
+    """Take what was typed, even if it is empty; the usual where nothing was."""
+    return usual if text is None else text
+
+
+@dataclass(frozen=True)
+class Counting:
+    """The options that say how to count, as they were typed."""
+
+    weights: str | None = None
+    kv: str | None = None
+    accounting: str = "full"
+    time_model: str | None = None
+    reserve: str = "0"
+    capacity: str | None = None
+    routing: str | None = None
+    state: str | None = None
+    tokens_per_step: str | None = None
+    gpu_share: str | None = None
+    estimating: Estimating | None = None
+
+
+@dataclass(frozen=True)
+class Estimating:
+    """The options of an estimate, as they were typed."""
+
+    engine: str | None = None
+    calibration: str | None = None
+    basis: str | None = None
+
+
+def estimating(model: Any, machine: Any, precision: Any, typed: Counting) -> dict[str, Any]:
+    """Find the constants of an estimate; nothing where a command gives none."""
+    how = typed.estimating
+    if how is None:
+        return {}
+    usual = "estimate" if typed.time_model is None else "bound"
+    basis = given(how.basis, usual)
+    check_choice(basis, ("estimate", "bound"), "--basis")
+    if typed.accounting == "lecture":
+        said = {"--engine": how.engine, "--calibration": how.calibration, "--basis": how.basis}
+        for option, text in said.items():
+            if text is not None:
+                what = "the lecture's accounting estimates nothing"
+                raise RooflmError(what, option, "Leave out one of the two options.")
+        return {}
+    if how.calibration is not None:
+        if how.engine is not None:
+            raise RooflmError("a calibration is its own engine", "--engine", "Leave it out.")
+        from .calibrate import calibrated_constants
+
+        found = calibrated_constants(machine, how.calibration, precision)
+        return {"constants": found, "basis": basis}
+    if model.denoises:
+        return {"no_estimate": "no published step denoises"}
+    from .engines import find_constants
+
+    constants, why = find_constants(machine, how.engine)
+    return {"constants": constants, "no_estimate": why, "basis": basis}
+
+
+def make_case(model: Any, machine: Any, typed: Counting) -> Case:
+    """Make a case of a model, a machine and what was typed."""
+    from .case import Case
+    from .timing import TIME_MODELS
+
+    accounting: Any = typed.accounting
+    check_choice(accounting, ("full", "lecture"), "--accounting")
+    usual = "bandwidth" if accounting == "lecture" else "operator"
+    time_model: Any = given(typed.time_model, usual)
+    check_choice(time_model, TIME_MODELS, "--time-model")
+    capacity, share = typed.capacity, typed.gpu_share
+    precision = make_precision(typed, machine, model)
+    return Case(
+        model=model,
+        machine=machine,
+        precision=precision,
+        accounting=accounting,
+        time_model=time_model,
+        reserve_bytes=parse_size(typed.reserve, "--reserve"),
+        capacity_bytes=None if capacity is None else parse_size(capacity, "--capacity", least=1),
+        gpu_share=None if share is None else parse_share(share, "--gpu-share"),
+        step_tokens=_step_tokens(model, typed.tokens_per_step),
+        **estimating(model, machine, precision, typed),
+    )
+
+
+def _step_tokens(model: Any, text: str | None) -> float:
+    if text is None:
+        return 1
+    if not model.denoises:
+        what = f"{model.name} decodes a token a step"
+        raise RooflmError(what, "--tokens-per-step", "Leave the option out.")
+    return parse_rate(text, "--tokens-per-step")
+
+
+def make_precision(typed: Counting, machine: Any = None, model: Any = None) -> Any:
+    """Find the formats of a pass: what was typed, or those of the model's file."""
+    from .hardware import natural_format
+    from .precision import precision_of
+
+    natural = natural_format(machine) if machine is not None else "bf16"
+    return precision_of(
+        typed.weights,
+        typed.kv,
+        typed.state,
+        model=model,
+        natural=natural,
+        routing=_routing(typed.routing),
+    )
+
+
+def _routing(text: str | None) -> Any:
+    """Read how tokens choose experts: even, zipf:EXPONENT, or one probability an expert."""
+    from .passes import Routing
+
+    if text in (None, "even"):
+        return Routing()
+    word, colon, rest = text.partition(":")
+    try:
+        numbers = tuple(float(n) for n in (rest if colon else text).split(","))
+    except ValueError:
+        numbers = ()
+    if word == "zipf" and len(numbers) == 1 and 0 <= numbers[0] <= 10:
+        return Routing(exponent=numbers[0])
+    if word == "alike" and len(numbers) == 1 and 0 <= numbers[0] <= 1:
+        return Routing(alike=numbers[0])
+    if not colon and len(numbers) > 1 and all(0 <= n <= 1 for n in numbers):
+        return Routing(shares=numbers)
+    what = f"'{printable(text, 40)}' is no routing"
+    raise RooflmError(
+        what, "--routing", "Write even, zipf:1.0, alike:0.5, or a probability an expert."
+    )
+
+
+def find_case(
+    model: str,
+    on: str,
+    settings: list[str],
+    models: str | None,
+    hardware: str | None,
+    typed: Counting,
+    layout: Typed,
+) -> Case:
+    """Find a model and a machine by name, and make a case of them, spread as was typed."""
+    from .model import has_experts
+    from .presets import find_machine, find_model
+
+    node = _node(on)
+    machine = find_machine(node.name, hardware)
+    found = find_model(model, parse_settings(settings), models)
+    if typed.routing is not None and not has_experts(found):
+        raise RooflmError(f"{found.name} has no experts", "--routing", "Leave the option out.")
+    return spread_case(make_case(found, machine, typed), layout, node)
+
+
+def _node(on: str) -> Any:
+    """Take a number of devices off the name of a machine; most names have none."""
+    if not on[:1].isdigit():
+        return _Plain(on)
+    from .deployment import parse_node
+
+    return parse_node(on)
+
+
+@dataclass(frozen=True)
+class _Plain:
+    """A machine by name, one of it."""
+
+    name: str
+    devices: None = None
+
+
+def spread_case(case: Case, layout: Typed, node: Any) -> Case:
+    """Spread a case over devices, where a layout or a number of devices was typed."""
+    said = {name: text for name, text in layout.items() if text is not None}
+    layers, link = said.pop("gpu_layers", None), said.pop("host_link", None)
+    if layers is not None or link is not None:
+        from .offload import offload
+
+        speed = None if link is None else float(parse_size(link, "--host-link", least=1))
+        case = spread_case(case, {**layout, "gpu_layers": None, "host_link": None}, node)
+        return offload(case, None if layers is None else parse_layers(layers), speed)
+    if not said and node.devices is None:
+        return case
+    from .deployment import Node, Spread, deploy
+
+    ways: dict[str, int] = parse_ways(layout)
+    speeds: dict[str, float] = {
+        name: float(parse_size(said[name], f"--{name}", least=1))
+        for name in ("link", "network")
+        if name in said
+    }
+    latency = parse_time(said["link_latency"], "--link-latency") if "link_latency" in said else 0.0
+    how = said.get("all_reduce", "ring")
+    spread = Spread(
+        **ways,
+        link_bytes_per_s=speeds.get("link"),
+        network_bytes_per_s=speeds.get("network"),
+        latency_s=latency,
+        all_reduce=how,
+    )
+    whole = node if isinstance(node, Node) else Node(node.name)
+    return deploy(case, spread, whole)
+
+
+def parse_ways(layout: Typed) -> dict[str, int]:
+    """Read the degrees of a layout that were typed."""
+    return {
+        name: parse_count(text, f"--{name}")
+        for name, text in layout.items()
+        if name in ("tp", "pp", "ep", "dp", "cp", "replicas") and text is not None
+    }
+
+
+def parse_settings(settings: list[str]) -> dict[str, str]:
+    """Read what `--set` changes; nothing is imported where nothing is set."""
+    if not settings:
+        return {}
+    from .changes import parse_changes
+
+    return parse_changes(settings)
+
+
+def parse_works(
+    phase: str | None,
+    prompt: str | None,
+    output_tokens: str | None,
+    prefix: str | None,
+    chunk: str | None,
+    block: str | None,
+    context: str | None,
+) -> list[Work] | None:
+    """Read what is asked of each sequence; None for decode steps."""
+    known: Any = given(phase, "decode")
+    check_choice(known, ("decode", "prefill", "request", "served"), "--phase")
+    if known == "decode":
+        for text, option in (
+            (prompt, "--prompt"), (output_tokens, "--output-tokens"), (prefix, "--prefix"),
+            (chunk, "--chunk"), (block, "--block"),
+        ):  # fmt: skip
+            if text is not None:
+                fix = "Add --phase prefill or --phase request."
+                raise RooflmError("a decode step has no such option", option, fix)
+        return None
+    from .requests import Work
+
+    if context is not None:
+        fix = "Its context follows from --prompt and --output-tokens."
+        raise RooflmError(f"a {known} has no context of its own", "--context", fix)
+    if known == "prefill" and output_tokens is not None:
+        fix = "Add --phase request."
+        raise RooflmError("a prefill generates one token", "--output-tokens", fix)
+    spared = 0 if prefix in (None, "0") else parse_count(prefix, "--prefix")
+    lengths = parse_counts(given(prompt, "1024"), "--prompt")
+    for length in lengths:
+        if spared > length:
+            what = f"a prefix of {spared:,} tokens is longer than the prompt of {length:,}"
+            raise RooflmError(what, "--prefix")
+    return [
+        Work(
+            prompt=length,
+            output=parse_count(given(output_tokens, "128"), "--output-tokens")
+            if known in ("request", "served")
+            else 1,
+            prefix=spared,
+            chunk=None if chunk is None else parse_count(chunk, "--chunk"),
+            block=parse_count(given(block, "16"), "--block"),
+            phase=known,
+        )
+        for length in lengths
+    ]
+
+
+def crossed_cases(
+    words: list[str], on: list[str], settings: list[str], models: str | None,
+    hardware: str | None, typed: Counting, layout: Typed,
+) -> list[Case]:  # fmt: skip
+    """Cross all models with all machines; a machine may stand among the models, after --on."""
+    from .presets import HARDWARE_FILE, find_machine, find_model, own_names, preset_names
+    from .schema import HARDWARE
+
+    chips = preset_names(HARDWARE_FILE)
+    if hardware is not None:
+        chips += own_names(hardware, "hardware", HARDWARE)
+    places = [name for text in on for name in text.split(",") if name]
+    there = [word for word in words if word in chips or _node(word).name in chips]
+    places = list(dict.fromkeys(places + there))
+    names = list(dict.fromkeys(word for word in words if word not in there))
+    if not places:
+        raise RooflmError("no machine is named", "--on", "Say --on h100-sxm,rtx-4090.")
+    if not names:
+        raise RooflmError("no model is named", "MODEL", "`rooflm models` lists them.")
+    changes = parse_settings(settings)
+    nodes = [_node(place) for place in places]
+    machines = [find_machine(node.name, hardware) for node in nodes]
+    found = [find_model(name, changes, models) for name in names]
+    return [
+        spread_case(make_case(model, machine, typed), layout, node)
+        for model in found
+        for machine, node in zip(machines, nodes, strict=True)
+    ]
+
+
+def parse_places(
+    batch: str | None, context: str | None, works: Sequence[Work] | None
+) -> list[Place]:
+    """Cross batches with contexts, or with pieces of work."""
+    from .compare import Place
+
+    batches = parse_counts(given(batch, "1"), "--batch")
+    if works is None:
+        contexts = parse_counts(given(context, "1024"), "--context")
+        return [Place(B, S) for S in contexts for B in batches]
+    return [Place(B, w.last_context, w) for w in works for B in batches]
