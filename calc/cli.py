@@ -10,6 +10,12 @@ import typer
 
 from .errors import Exit, RooflmError, check_choice, printable
 from .options import (
+    COUNTED,
+    DRAFTED,
+    ESTIMATED,
+    FILES,
+    LAYOUT,
+    PRINTED,
     AccountingName,
     BasisName,
     Batch,
@@ -25,6 +31,8 @@ from .options import (
     Debug,
     DenoiseBlock,
     DenoiseSteps,
+    DraftCost,
+    Draws,
     EachRow,
     EngineName,
     First,
@@ -51,6 +59,8 @@ from .options import (
     OnlySource,
     OnlyWeights,
     OptionalContext,
+    OptionalModel,
+    OptionalOn,
     Output,
     OutputTokens,
     Per,
@@ -73,15 +83,18 @@ from .options import (
     Typed,
     Unsigned,
     Values,
+    Wants,
     Weights,
     Word,
     ZeroPoint,
     with_layout,
+    with_options,
 )
 from .output import OutputFormat, Page, format_of, render, terminal_width, write
 from .typed import (
     Counting,
     Estimating,
+    counting,
     crossed_cases,
     find_case,
     given,
@@ -441,7 +454,7 @@ def roofline(
     _emit(answer, roofline_page(answer), _printing(format, output, quiet))
 
 
-ESTIMATED = ("time_s", "tokens_per_s")
+MAYBE_ESTIMATES = ("time_s", "tokens_per_s")
 """Quantities beside those of an estimate that may be one."""
 
 
@@ -449,7 +462,7 @@ def _of_a_step(
     quantity: str, phase: str | None, layout: Typed, sensitivity: bool, how: Estimating
 ) -> "Estimating | None":
     """Explain estimates of decode steps on one device; all else at the bound."""
-    wanted = "estimate" in quantity or quantity in ESTIMATED
+    wanted = "estimate" in quantity or quantity in MAYBE_ESTIMATES
     plain = phase in (None, "decode") and not any(layout.values()) and not sensitivity
     if not plain and ("estimate" in quantity or how != Estimating()):
         what = "estimates are explained of decode steps on one device"
@@ -580,6 +593,68 @@ def solve(
         answer["sensitivity"] = find_sensitivity(case, at["batch"], at["context"])
     _emit(answer, solve_page(answer), how)
     return Exit.DONE if answer["feasible"] else Exit.NO
+
+
+@app.command()
+@with_options(
+    drafted=DRAFTED, counted=COUNTED, estimated=ESTIMATED, files=FILES, layout=LAYOUT, how=PRINTED
+)
+def speculate(
+    target: OptionalModel = None, on: OptionalOn = None, batch: Batch = None,
+    context: OptionalContext = None, p: Draws = None, q: Wants = None, draft_cost: DraftCost = None,
+    set: Set = [], plot: Plot = None, *, drafted: Typed, counted: Typed, estimated: Typed,
+    files: Typed, layout: Typed, how: dict[str, Any],
+) -> None:  # fmt: skip
+    """Tell what speculative sampling gains: speed-up by batch, the best draft length, exactness.
+
+    With --p and --q one step of it, exactly; with --draft-cost without models.
+
+    Example: rooflm speculate llama-3-70b --draft llama-3-8b --acceptance 0.8 --on 8xh100-sxm
+
+    Example: rooflm speculate --p 0.8,0.2 --q 0.6,0.4
+
+    Example: rooflm speculate --acceptance 0.8 --draft-cost 0.05 --draft-tokens 1:8
+    """
+    from . import pages_speculate as pages
+    from . import speculate as answers
+    from .typed_drafts import find_speculation, parse_chances, parse_costs, parse_laws
+
+    printing = _printing(how["format"], how["output"], how["quiet"])
+    modes = {"TARGET": target, "--p, --q": p or q, "--draft-cost": draft_cost}
+    asked = [name for name, value in modes.items() if value is not None]
+    if len(asked) != 1:
+        fix = "Say TARGET with --draft, or --p and --q, or --acceptance and --draft-cost."
+        what = "one question at a time" if asked else "a target is needed"
+        raise RooflmError(what, " and ".join(asked) or "TARGET", fix)
+    lengths = drafted["draft_tokens"]
+    if p is not None or q is not None:
+        if p is None or q is None:
+            raise RooflmError("both laws are needed", "--p, --q", "Say --p 0.8,0.2 --q 0.6,0.4.")
+        answer = answers.laws(*parse_laws(p, q))
+        _emit(answer, pages.laws_page(answer), printing)
+        return
+    if draft_cost is not None:
+        if drafted["acceptance"] is None:
+            raise RooflmError("acceptance is needed", "--acceptance", "Say --acceptance 0.8.")
+        alphas = [float(a) for a in parse_chances(drafted["acceptance"], "--acceptance")]
+        tried = [] if lengths is None else parse_counts(lengths, "--draft-tokens")
+        answer = answers.ideal(alphas, parse_costs(draft_cost), tried)
+        _emit(answer, pages.ideal_page(answer), printing)
+        return
+    if on is None or target is None:
+        raise RooflmError("a machine is needed", "--on", "Say --on 8xh100-sxm.")
+    typed = counting(counted, estimated)
+    case = find_case(target, on, set, files["models"], files["hardware"], typed, layout)
+    found = find_speculation(case, drafted, typed, files["models"])
+    contexts = parse_counts(given(context, "1024"), "--context")
+    batches = parse_counts(given(batch, "1"), "--batch")
+    tried = None if lengths is None else parse_counts(lengths, "--draft-tokens")
+    answer = answers.speculate(found, batches, contexts, tried)
+    if plot is not None:
+        from ..plots.speculation import draw
+
+        draw(answer, plot)
+    _emit(answer, pages.speculate_page(answer), printing)
 
 
 @app.command()

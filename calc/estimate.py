@@ -46,6 +46,7 @@ CLASSES = {
     "head": "matmul",
     "shared experts": "matmul",
     "router": "matmul",
+    "own": "matmul",
     "experts": "experts",
     "attention": "attention",
     "recurrence projections": "matmul",

@@ -360,6 +360,84 @@ ConstantNames = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No notes below the tables.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of a defect.")]
+DRAFTED: dict[str, Any] = {
+    "draft": Annotated[
+        str | None,
+        typer.Option(
+            "--draft",
+            metavar="DRAFT",
+            help="A model, or a head on the target: eagle, eagle3, medusa:5, mtp; or ngram.",
+        ),
+    ],
+    "acceptance": Annotated[
+        str | None,
+        typer.Option(
+            metavar="CHANCES",
+            help="Chance that a drafted token is accepted once those before it were: 0.8, or one "
+            "for each position: 0.8,0.7,0.6.",
+        ),
+    ],
+    "draft_tokens": Annotated[
+        str | None,
+        typer.Option(metavar="COUNTS", help="Tokens to draft.  [default: the best of each row]"),
+    ],
+    "draft_tp": Annotated[
+        str | None,
+        typer.Option(
+            "--draft-tp", metavar="COUNT", help="Devices that split the draft.  [default: as --tp]"
+        ),
+    ],
+    "draft_weights": Annotated[
+        str | None,
+        typer.Option(metavar="FORMAT", help="Number format of the draft's weights."),
+    ],
+    "chains": Annotated[
+        str | None,
+        typer.Option(metavar="COUNT", help="Independent drafts that are verified together."),
+    ],
+    "tree": Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATHS", help="A tree in place of a chain, by ranks: 0;1;0,0;0,1;1,0."
+        ),
+    ],
+    "accuracies": Annotated[
+        str | None,
+        typer.Option(
+            metavar="CHANCES",
+            help="Of each depth of a tree, the chance that each rank is right: 0.6,0.15;0.5,0.1.",
+        ),
+    ],
+}
+"""Options of speculation."""
+Draws = Annotated[
+    str | None,
+    typer.Option("--p", metavar="CHANCES", help="Law of a draft over a few tokens: 0.8,0.2."),
+]
+Wants = Annotated[
+    str | None, typer.Option("--q", metavar="CHANCES", help="Law of the target over the same.")
+]
+DraftCost = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RATIOS", help="Without models: time of a draft step over that of the target."
+    ),
+]
+OptionalModel = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[TARGET]", help="The model that decides.", autocompletion=_complete_models
+    ),
+]
+OptionalOn = Annotated[
+    str | None,
+    typer.Option(
+        "--on",
+        metavar="HARDWARE",
+        help="A preset or a YAML file.",
+        autocompletion=_complete_hardware,
+    ),
+]
 PRINTED: dict[str, Any] = {
     "format": Format, "output": Output, "quiet": (Quiet, False), "debug": (Debug, False),
 }  # fmt: skip

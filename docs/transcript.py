@@ -13,7 +13,7 @@ import rooflm.calc.__main__ as entry
 
 COMMANDS = (
     "models", "hardware", "show", "fit", "sweep", "compare", "roofline", "explain", "solve",
-    "quantize", "accuracy", "calibrate", "validate",
+    "speculate", "quantize", "accuracy", "calibrate", "validate",
 )  # fmt: skip
 
 
@@ -140,13 +140,22 @@ def kept_sentence() -> str:
     )
 
 
+SPECULATION = (
+    "rooflm speculate llama-3-70b --draft llama-3-8b --acceptance 0.8 --draft-tokens 4 "
+    "--on 8xh100-sxm --context 2048 --batch 1:512:x2 --basis bound"
+)
+"""The example that the figure of docs/speculation.md draws."""
+
+
 def write_figures() -> None:
-    """Draw the run that is kept."""
+    """Draw the run that is kept, and what speculation gains."""
     from pathlib import Path
 
     from rooflm.plots.validation import draw
 
-    draw(kept(), str(Path(__file__).parent / "validation.svg"))
+    folder = Path(__file__).parent
+    draw(kept(), str(folder / "validation.svg"))
+    output(f"{SPECULATION} --plot {folder / 'speculation.svg'}")
 
 
 def write_schemas() -> None:
@@ -184,6 +193,7 @@ def formulas() -> str:
         residual,
         rwkv,
         sparse,
+        speculation,
         ssm,
         state,
         timing,
@@ -194,6 +204,7 @@ def formulas() -> str:
     modules = (
         matmul, attention, mla, sparse, compressed, state, ssm, linear_attention, rwkv, mlp,
         experts, residual, model, timing, estimate, memory, requests, diffusion, collectives,
+        speculation,
     )  # fmt: skip
     for module in modules:
         for name, formula in FORMULAS.items():
