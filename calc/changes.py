@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from .entries import build_model
+from .entries import build_model, pattern_unit
 from .errors import RooflmError, nearest, printable
-from .letters import dimensions, with_letter
+from .letters import dimensions, with_layers, with_letter
 from .mixers import misfit
 from .model import Model
 from .readings import is_zero
@@ -35,7 +35,8 @@ def parse_changes(settings: list[str]) -> dict[str, str]:
 def changed(find: Callable[[], tuple[str, Block]], changes: Mapping[str, str]) -> Model:
     """Change a preset: keys of its entry, then letters that only its layers have.
 
-    A key that would change nothing, or only some of the layers that have it, is refused.
+    A key that would change nothing, or only some of the layers that have it, is refused. A pattern
+    that repeats is cut or goes on; layers that are named one by one are scaled by their groups.
     """
 
     def made(wanted: Mapping[str, str]) -> Model:
@@ -46,14 +47,17 @@ def changed(find: Callable[[], tuple[str, Block]], changes: Mapping[str, str]) -
 
     name, block = find()
     given = build_model(name, block)
-    if "D" in changes and any(not is_zero(g.own) for g in given.groups):
-        what = f"layers of {name} have matrices whose sizes are given as one number"
-        raise RooflmError(what, "--set D", "Change D together with it in a YAML entry.")
+    if "D" in changes:
+        _check_width(given)
     letters = dimensions(given)
     keys = {k: v for k, v in changes.items() if k in DIMENSIONS | _settable() or k not in letters}
+    if len(given.groups) > 1 and 2 * len(pattern_unit(block)) > given.layers:
+        keys.pop("L", None)
     moved = {k: v for k, v in changes.items() if k not in keys}
     for key in keys:
-        own = [k for k in block.value.get("kinds", {}).values() if key in k]
+        # Experts have an F of their own.
+        inside = "experts" if key == "F" else key
+        own = [k for k in block.value.get("kinds", {}).values() if key in k or inside in k]
         split = key not in letters and any(letter.startswith(f"{key}_") for letter in letters)
         if own or split or (not _says(block, key, changes[key]) and _idle(made, keys, key)):
             if key in letters:
@@ -65,6 +69,13 @@ def changed(find: Callable[[], tuple[str, Block]], changes: Mapping[str, str]) -
     said = ((k, v, "--set") for k, v in keys.items() if k not in moved)
     model = replace(model, provenance=(("all others", "", model.source), *said))
     return change_model(model, moved)
+
+
+def _check_width(model: Model) -> None:
+    """Refuse another D where a model has weights that it cannot follow into."""
+    if any(not is_zero(g.own) for g in model.groups):
+        what = f"layers of {model.name} have matrices whose sizes are given as one number"
+        raise RooflmError(what, "--set D", "Change D together with it in a YAML entry.")
 
 
 def _says(block: Block, key: str, text: str) -> bool:
@@ -95,13 +106,15 @@ def change_model(model: Model, changes: Mapping[str, str]) -> Model:
             model = replace(model, **{key: _flag(key, text, where)})
             continue
         known = dimensions(model)
-        several = len(model.groups) > 1
-        if key not in known or (key == "L" and several):
-            names = [*(k for k in known if not (k == "L" and several)), *flags]
+        if key not in known:
+            names = [*known, *flags]
             fix = nearest(key, names) or f"Known: {', '.join(names)}."
             raise RooflmError(f"unknown key '{printable(key, 40)}'", where, fix)
+        if key == "D":
+            _check_width(model)
         try:
-            model = with_letter(model, key, parse_count(text, where))
+            value = parse_count(text, where)
+            model = with_layers(model, value) if key == "L" else with_letter(model, key, value)
         except RooflmError as e:
             raise RooflmError(e.what, e.where or where, e.fix) from None
         if wrong := next(filter(None, (misfit(g.mixer) for g in model.groups)), ""):

@@ -243,9 +243,14 @@ def show(
     from .show import show as answer_show
 
     check_choice(accounting, ("full", "lecture"), "--accounting")
-    found = find_model(model, parse_settings(set), models)
+    changes, norms = parse_settings(set), accounting == "full"
+    found = find_model(model, changes, models)
     precision = make_precision(Counting(weights, kv, state=state), None, found)
-    answer = answer_show(found, precision, norms=accounting == "full")
+    answer = answer_show(found, precision, norms)
+    if changes:
+        from .prune import against
+
+        answer |= against(find_model(model, None, models), found, precision, norms)
     for name in ("gpu_layers", "host_link"):
         if layout.get(name) is not None:
             option = f"--{name.replace('_', '-')}"

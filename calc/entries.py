@@ -65,14 +65,26 @@ def build_model(name: str, block: Block) -> Model:
 
 def _pattern(block: Block, name: str, L: int) -> list[tuple[str, int, dict[str, Any]]]:
     """Expand a pattern over the layers: each kind, how many layers it has, what is its own."""
-    entry = block.value
-    kinds: dict[str, dict[str, Any]] = entry.get("kinds", {})
-    if "pattern" not in entry:
+    kinds: dict[str, dict[str, Any]] = block.value.get("kinds", {})
+    if "pattern" not in block.value:
         if kinds:
             raise RooflmError(f"{name} has kinds of layers but no pattern", block.where(("kinds",)))
         return [("", L, {})]
+    unit = pattern_unit(block)
+    if not unit or len(unit) > L:
+        where = _place(block, ("dims", "L"))
+        raise RooflmError(f"a pattern of {len(unit)} layers does not fit L = {L}", where)
+    if idle := [kind for kind in kinds if kind not in unit]:
+        raise RooflmError(f"no layer is of kind '{idle[0]}'", block.where(("kinds", idle[0])))
+    layers = [unit[i % len(unit)] for i in range(L)]
+    return [(k, layers.count(k), own) for k, own in kinds.items() if k in layers]
+
+
+def pattern_unit(block: Block) -> list[str]:
+    """Spell out the pattern of an entry once: the kind of each layer, in order."""
+    kinds = block.value.get("kinds", {})
     unit: list[str] = []
-    for i, item in enumerate(entry["pattern"]):
+    for i, item in enumerate(block.value.get("pattern", ())):
         times, star, kind = item.rpartition("*")
         where = block.where(("pattern", i))
         if star and not (times.strip().isdigit() and 0 < int(times) <= 10**4):
@@ -81,16 +93,7 @@ def _pattern(block: Block, name: str, L: int) -> list[tuple[str, int, dict[str, 
             fix = nearest(kind.strip(), kinds) or f"The kinds are {', '.join(kinds)}."
             raise RooflmError(f"no kind of layer '{kind.strip()}'", where, fix)
         unit += [kind.strip()] * (int(times) if star else 1)
-    where = _place(block, ("dims", "L"))
-    if not unit or len(unit) > L:
-        raise RooflmError(f"a pattern of {len(unit)} layers does not fit L = {L}", where)
-    if block.places.get(("dims", "L")) == (0, 0) and len(unit) * 2 > L:
-        what = f"the pattern names {len(unit)} layers one by one and cannot be scaled to {L}"
-        raise RooflmError(what, where, "Change the pattern in a YAML entry.")
-    if idle := [kind for kind in kinds if kind not in unit]:
-        raise RooflmError(f"no layer is of kind '{idle[0]}'", block.where(("kinds", idle[0])))
-    layers = [unit[i % len(unit)] for i in range(L)]
-    return [(k, layers.count(k), own) for k, own in kinds.items() if k in layers]
+    return unit
 
 
 def build_group(block: Block, kind: str, count: int, traits: Mapping[str, Any]) -> Group:

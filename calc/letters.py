@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from .errors import RooflmError
 from .model import Group, Model, group_names
 from .readings import Q, is_zero
 
@@ -152,3 +154,34 @@ def with_letter(model: Model, letter: str, value: Q) -> Model:
     if letter != "D" and changed == model and value != dimensions(model)[letter]:
         raise KeyError(letter)
     return changed
+
+
+def layer_step(model: Model) -> int:
+    """Tell the fewest layers in which each group has its share, in whole layers [1]."""
+    return model.layers // math.gcd(*(g.count for g in model.groups))
+
+
+def with_layers(model: Model, L: int) -> Model:
+    """Give a model another depth: each group of layers keeps its share, in whole layers.
+
+    L: layers of all groups [1]. Raises `RooflmError` where a group would be cut in parts, or where
+    fewer layers would be left than sets of weights that they share.
+    """
+    step, names = layer_step(model), group_names(model)
+    if L % step:
+        pairs = list(zip(names, (g.count for g in model.groups), strict=True))
+        below = L // step * step
+        near = " or ".join(str(n) for n in (below, below + step) if n)
+        only = f"a multiple of {step}" if step == model.layers else near
+        what = (
+            f"{L} layers cannot be shared out as the {model.layers} are "
+            f"({', '.join(f'{count} {name}' for name, count in pairs)})"
+        )
+        largest = max(pairs, key=lambda pair: pair[1])[0]
+        raise RooflmError(what, "", f"L may be {only}; --set L_{largest} changes one group.")
+    groups = tuple(replace(g, count=g.count * L // model.layers) for g in model.groups)
+    for g in groups:
+        if g.copies is not None and g.copies > g.count:
+            what = f"{g.copies} sets of weights are more than the layers that share them, {g.count}"
+            raise RooflmError(what, "", "Set L_s as well, or more layers.")
+    return replace(model, groups=groups)

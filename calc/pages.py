@@ -64,6 +64,7 @@ def show_page(answer: Answer, provenance: bool = False) -> Page:
     columns += ["state elements per layer"] if states else []
     tables = [
         Table(("parameters", "number"), parts, f"{answer['model']}: {dims}"),
+        *([_changed(answer["changed"])] if "changed" in answer else []),
         Table(("weights", "bytes", "GB"), sizes),
     ]
     if layers:
@@ -89,6 +90,7 @@ def show_page(answer: Answer, provenance: bool = False) -> Page:
     source = f"source: {answer['source']}"
     notes = [
         per_token,
+        *answer.get("changed", {}).get("notes", ()),
         *answer.get("layout", ()),
         *answer["unusual"],
         *answer["assumptions"],
@@ -103,6 +105,19 @@ def show_page(answer: Answer, provenance: bool = False) -> Page:
         each = f"{reference['bytes_per_token']:,} bytes per token{also}"
         notes.insert(1, f"the reference allocates {each}")
     return Page(tables, notes)
+
+
+def _changed(found: Answer) -> Table:
+    """Lay out what another dimension makes of a model."""
+    figures = [
+        (name.replace("_", " "), f"{row['before']:,}", f"{row['after']:,}",
+         "-" if row["kept"] is None else f"{100 * row['kept']:.1f} %")
+        for name, row in found.items()
+        if name not in ("from", "to", "notes") and (row["before"] or row["after"])
+    ]  # fmt: skip
+    old, new = (", ".join(f"{k} = {_count(v)}" for k, v in found[w].items())
+                for w in ("from", "to"))  # fmt: skip
+    return Table(("changed", "before", "after", "kept"), figures, f"from {old} to {new}")
 
 
 def fit_page(answer: Answer) -> Page:
