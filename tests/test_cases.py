@@ -20,7 +20,7 @@ from rooflm.calc.experts import (
     saturating_tokens,
     zipf_shares,
 )
-from rooflm.calc.memory import largest, paged_chunk_tokens
+from rooflm.calc.memory import activations_bytes, largest, paged_chunk_tokens
 from rooflm.calc.mla import (
     MLA,
     absorbed_flops,
@@ -40,7 +40,7 @@ from rooflm.calc.model import (
     streamed_parameters,
     total_parameters,
 )
-from rooflm.calc.passes import Operator, decode, prefill
+from rooflm.calc.passes import Operator, Segment, decode, prefill
 from rooflm.calc.presets import find_model
 from rooflm.calc.solve import Target, Unknown, sensitivity, solve
 from rooflm.calc.sweep import step_row
@@ -728,6 +728,35 @@ def reach(i: Inputs) -> dict[str, Any]:
     return {"tokens": att.receptive_field(i["L"], i["W"])}
 
 
+def live(i: Inputs) -> dict[str, Any]:
+    """Activations of a prefill at its widest point, and the parts of which it is made."""
+    model, T = model_of(MODELS[i["model"]]), i["T"]
+    ops = {op.name: op.live_bytes for op in ledger(model, prefill(1, T))}
+    widest = activations_bytes(ledger(model, prefill(1, T)))
+    assert widest == ops["mlp up"]
+    return {
+        "residual": ops["embedding"],
+        "gate_up": ops["mlp up"] - ops["mlp down"],
+        "act_out": ops["mlp down"] - ops["norms"],
+        "sum_model": widest,
+        "twice_the_tokens": activations_bytes(ledger(model, prefill(1, 2 * T))),
+        "naive_scores_32h": 2 * i["N"] * T**2,
+    }
+
+
+def logits(i: Inputs) -> dict[str, Any]:
+    """Logits of a step, which are wider than its layers, and of all tokens of a prompt."""
+    model = model_of(MODELS[i["model"]])
+    step, prompt = i["B"], i["prompt"]
+    head = activations_bytes(ledger(model, decode(step, 1000)))
+    every = activations_bytes(ledger(model, [Segment(1, prompt, 0, head_rows=prompt)]))
+    return {
+        "all": head,
+        "bytes": head - 2 * model.D * step,
+        "prompt_logprobs_8192": every - 2 * model.D * prompt,
+    }
+
+
 COMPUTE: dict[str, Callable[[Inputs], dict[str, Any]]] = {
     "t01_matmul_exact": one_matmul,
     "t01": saturation,
@@ -778,6 +807,8 @@ COMPUTE: dict[str, Callable[[Inputs], dict[str, Any]]] = {
     "t17_kv": transfer,
     "t17_e2e": end_to_end,
     "t19": causal,
+    "t20_prefill": live,
+    "t20_logits": logits,
     "t22_max": max_batch,
     "t22_batch": batch_for_latency,
     "t22_crossover": crossover,
