@@ -15,6 +15,7 @@ from typing import ClassVar, Literal
 from .matmul import matmul_flops
 from .passes import Operator, Precision, Segment
 from .readings import Q, ceil, floor, formula, half, is_zero, minimum, total
+from .sharing import cache_read_bytes, common_window_tokens
 from .state import NOTHING
 from .weights import Tensor, Weighted, read_bytes, vector
 
@@ -398,6 +399,12 @@ class Attention(Weighted):
         seen = self.seen_tokens(s.cached, s.new)
         return seen if s.keeps else seen - s.new
 
+    def common_tokens(self, S: Q, h: Q) -> Q:
+        """Tokens that a sequence of S keeps, or sees, of a prefix of h that others have too."""
+        if self.window is None:
+            return h
+        return common_window_tokens(S, self.window, h, self.sink_tokens)
+
     def cache_elements(self, S: Q) -> Q:
         """Count the elements that one layer keeps for a sequence of S tokens."""
         return 0 if self.shares else self.key_value_elements * self.kept_tokens(S)
@@ -431,7 +438,7 @@ class Attention(Weighted):
             count=count,
             compute=precision.attention_compute,
             flops=attention_flops(pairs, N, H) if self.H_v is None else 2 * N * (H + H_v) * pairs,
-            read_bytes=total(s.sequences * (token * self.cache_tokens(s)) for s in segments),
+            read_bytes=total(cache_read_bytes(self, s, token) for s in segments),
             activation_bytes=b_x * (N * H + N * H_v) * rows,
             head_width=H,
             live_bytes=b_x * (D + width + N * H_v) * rows,

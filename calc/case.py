@@ -11,7 +11,8 @@ from .hardware import Machine, capacity, rates
 from .memory import activations_bytes, largest, reserved_cache_bytes, weights_bytes
 from .model import Model, cache_bytes, has_experts, ledger, sequence_state_bytes
 from .passes import BF16, Operator, Precision, Routing, Segment, decode, denoise, is_long
-from .readings import Q, is_array, is_zero, maximum, total
+from .readings import Q, is_array, is_zero, maximum, minimum, total
+from .sharing import common_bytes, common_once
 from .timing import (
     Rates,
     TimeModel,
@@ -60,6 +61,10 @@ class Case:
     """What `time_s` is, where both are there."""
     step_tokens: Q = 1
     """Tokens that a step of a diffusion model yields for each sequence [tokens]."""
+    shared_prefix: Q = 0
+    """Leading tokens of a decode step that are the same in all sequences [tokens]."""
+    prefix_once: bool = False
+    """They are read once for all sequences, and not for each."""
 
     ranks: tuple[Rank, ...] = ()
     """Different ranks of a layout over several devices; none on one device."""
@@ -146,7 +151,9 @@ class Case:
 
     def step(self, B: Q, S: Q) -> list[Segment]:
         """Describe the step that yields tokens: a decode step, or a denoising pass."""
-        return denoise(B, S) if self.model.denoises else decode(B, S)
+        if self.model.denoises:
+            return denoise(B, S)
+        return decode(B, S, self.shared_prefix, self.prefix_once)
 
     def ledger(self, segments: Sequence[Segment]) -> list[Operator]:
         """List the operators of a pass, of a rank those that it executes and what it sends."""
@@ -165,9 +172,15 @@ class Case:
     def least_ledger(
         self, segments: Sequence[Segment], pass_: Sequence[Operator]
     ) -> Sequence[Operator]:
-        """List the operators of a pass in which all tokens choose the same experts."""
+        """List the operators of a pass in which all tokens choose the same experts.
+
+        What sequences share is read once.
+        """
+        shared = any(not is_zero(s.shared) and not s.shared_once for s in segments)
+        if shared:
+            segments = [replace(s, shared_once=True) for s in segments]
         if not has_experts(self.model):
-            return pass_
+            return self._ledger(segments, self.precision) if shared else pass_
         least = replace(self.precision, routing=Routing(fewest=True))
         return self._ledger(segments, least)
 
@@ -179,9 +192,7 @@ def memory(case: Case, segments: Sequence[Segment], pass_: Sequence[Operator]) -
     """
     kinds = {
         "weights_bytes": held_weights(case),
-        "kv_cache_bytes": total(
-            held(case, s.sequences) * _cache_part(case, s.kept) for s in segments
-        ),
+        "kv_cache_bytes": total(_held_cache(case, s.sequences, s.kept, s.shared) for s in segments),
     }
     state = sequence_state_bytes(_resident(case), case.precision)
     if not is_zero(state):
@@ -192,9 +203,20 @@ def memory(case: Case, segments: Sequence[Segment], pass_: Sequence[Operator]) -
     return kinds
 
 
-def _cache_part(case: Case, S: Q) -> Q:
-    """Bytes of the cache of one sequence that the device of a case holds [B]."""
-    whole = cache_bytes(_resident(case), S, case.precision)
+def _held_cache(case: Case, sequences: Q, S: Q, shared: Q) -> Q:
+    """Bytes of the cache of sequences of S tokens that the device of a case holds [B].
+
+    shared: leading tokens that are the same in all: each device has them once [tokens].
+    """
+    B, model = held(case, sequences), _resident(case)
+    each = _part(case, cache_bytes(model, S, case.precision))
+    if is_zero(shared):
+        return B * each
+    return common_once(B, each, _part(case, common_bytes(model, S, shared, case.precision)))
+
+
+def _part(case: Case, whole: Q) -> Q:
+    """Bytes of the cache of one sequence that each device of a group holds [B]."""
     return whole if case.layout is None or case.layout.cp == 1 else whole / case.layout.cp
 
 
@@ -233,14 +255,16 @@ def held(case: Case, sequences: Q) -> Q:
 
 def reserved(case: Case, B: Q, S: Q) -> dict[str, Q]:
     """Bytes that a paged engine sets aside for the sequences that the device of a case holds."""
-    ways = reserved_cache_bytes(_resident(case), case.precision, held(case, B), S)
+    shared = case.shared_prefix
+    ways = reserved_cache_bytes(_resident(case), case.precision, held(case, B), S, shared)
     cp = 1 if case.layout is None else case.layout.cp
     return ways if cp == 1 else {way: whole / cp for way, whole in ways.items()}
 
 
 def cached_bytes(case: Case, B: Q, S: Q) -> Q:
     """Bytes of the cache of B sequences of S tokens that the device of a case holds [B]."""
-    return held(case, B) * _cache_part(case, S)
+    shared = 0 if is_zero(case.shared_prefix) else minimum(case.shared_prefix, S - 1)
+    return _held_cache(case, B, S, shared)
 
 
 def memory_bytes(case: Case, B: Q, S: Q) -> Q:

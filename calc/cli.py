@@ -16,6 +16,7 @@ from .options import (
     FILES,
     LAYOUT,
     PRINTED,
+    SHARED,
     AccountingName,
     BasisName,
     Batch,
@@ -99,10 +100,13 @@ from .typed import (
     find_case,
     given,
     make_precision,
+    parse_context,
+    parse_contexts,
     parse_places,
     parse_settings,
     parse_ways,
     parse_works,
+    refuse_shared,
 )
 from .units import (
     parse_count,
@@ -264,7 +268,7 @@ def show(
 
 
 @app.command()
-@with_layout
+@with_options(layout=LAYOUT, terms=SHARED)
 def fit(
     model: ModelName, on: On, batch: Batch = None, context: Context = None, set: Set = [],
     weights: Weights = None, kv: Cache = None, state: State = None,
@@ -273,7 +277,7 @@ def fit(
     models: ModelsFile = None, hardware: HardwareFile = None, format: Format = None,
     output: Output = None, quiet: Quiet = False,
     debug: Debug = False,
-    layout: Typed = {},
+    layout: Typed = {}, terms: Typed = {},
 ) -> int:  # fmt: skip
     """Tell whether a model fits, what fills the memory, and the cheapest ways to make it fit.
 
@@ -287,11 +291,12 @@ def fit(
 
     how = _printing(format, output, quiet)
     typed = Counting(
-        weights, kv, accounting, None, reserve, capacity, state=state, gpu_share=gpu_share
-    )
+        weights, kv, accounting, None, reserve, capacity, state=state, gpu_share=gpu_share,
+        terms=terms,
+    )  # fmt: skip
     case = find_case(model, on, set, models, hardware, typed, layout)
     batches = parse_counts(given(batch, "1"), "--batch")
-    contexts = parse_counts(given(context, "1024"), "--context")
+    contexts = parse_contexts(context, typed)
     answer = answer_fit(case, batches, contexts)
     if not answer["fits"] and len(answer["rows"]) == 1:
         from .listing import all_machines
@@ -305,7 +310,7 @@ def fit(
 
 
 @app.command()
-@with_layout
+@with_options(layout=LAYOUT, terms=SHARED)
 def sweep(
     model: ModelName, on: On, batch: Batch = None, context: MixedContext = None,
     phase: Phase = None, prompt: Prompt = None, output_tokens: OutputTokens = None,
@@ -320,7 +325,7 @@ def sweep(
     hardware: HardwareFile = None,
     plot: Plot = None, format: Format = None, output: Output = None, quiet: Quiet = False,
     debug: Debug = False,
-    layout: Typed = {},
+    layout: Typed = {}, terms: Typed = {},
 ) -> None:  # fmt: skip
     """Sweep batches and contexts: memory, time, throughput, regime, fits.
 
@@ -337,11 +342,12 @@ def sweep(
     how = _printing(format, output, quiet)
     typed = Counting(
         weights, kv, accounting, time_model, reserve, capacity, routing, state,
-        tokens_per_step, gpu_share, Estimating(engine, calibration, basis),
+        tokens_per_step, gpu_share, Estimating(engine, calibration, basis), terms,
     )  # fmt: skip
     case = find_case(model, on, set, models, hardware, typed, layout)
-    works = parse_works(phase, prompt, output_tokens, prefix, chunk, block, context)
+    works = parse_works(phase, prompt, output_tokens, prefix, chunk, block, context, typed)
     if case.model.denoises or denoise_block is not None or denoise_steps is not None:
+        refuse_shared(typed, "denoised sequences")
         answer = _denoised(case, batch, context, works, denoise_block, denoise_steps)
     elif works is not None:
         from .requests import sweep_requests
@@ -350,11 +356,12 @@ def sweep(
     elif context is not None and context.endswith("@mixed"):
         from .lengths import parse_lengths
 
+        refuse_shared(typed, "sequences of different lengths")
         lengths = parse_lengths(context.removesuffix("@mixed"), "--context")
         answer = mixed(case, parse_counts(given(batch, str(len(lengths))), "--batch"), lengths)
     else:
         batches = parse_counts(given(batch, "1"), "--batch")
-        answer = answer_sweep(case, batches, parse_counts(given(context, "1024"), "--context"))
+        answer = answer_sweep(case, batches, parse_contexts(context, typed))
     if plot is not None:
         from ..plots.sweep import draw
 
@@ -395,7 +402,7 @@ def _denoised(
 
 
 @app.command()
-@with_layout
+@with_options(layout=LAYOUT, terms=SHARED)
 def compare(
     model: ManyModels, on: ManyOn = [], batch: Batch = None, context: Context = None,
     phase: Phase = None, prompt: Prompt = None, output_tokens: OutputTokens = None,
@@ -408,7 +415,7 @@ def compare(
     reserve: Reserve = "0", gpu_share: GpuShare = None, models: ModelsFile = None,
     hardware: HardwareFile = None,
     format: Format = None, output: Output = None, quiet: Quiet = False, debug: Debug = False,
-    layout: Typed = {},
+    layout: Typed = {}, terms: Typed = {},
 ) -> None:  # fmt: skip
     """Compare models and machines on the same work, side by side.
 
@@ -429,22 +436,23 @@ def compare(
         state,
         gpu_share=gpu_share,
         estimating=Estimating(engine, calibration, basis),
+        terms=terms,
     )
-    works = parse_works(phase, prompt, output_tokens, prefix, chunk, block, context)
+    works = parse_works(phase, prompt, output_tokens, prefix, chunk, block, context, typed)
     cases = crossed_cases(model, on, set, models, hardware, typed, layout)
-    answer = answer_compare(cases, parse_places(batch, context, works))
+    answer = answer_compare(cases, parse_places(batch, context, works, typed))
     _emit(answer, compare_page(answer), how)
 
 
 @app.command()
-@with_layout
+@with_options(layout=LAYOUT, terms=SHARED)
 def roofline(
     model: ModelName, on: On, batch: OneBatch = "1", context: OneContext = "1024", set: Set = [],
     weights: Weights = None, routing: RoutingName = None, kv: Cache = None, state: State = None,
     models: ModelsFile = None,
     hardware: HardwareFile = None,
     format: Format = None, output: Output = None, quiet: Quiet = False, debug: Debug = False,
-    layout: Typed = {},
+    layout: Typed = {}, terms: Typed = {},
 ) -> None:  # fmt: skip
     """Hold every operator of decode and prefill against the ridge of a machine.
 
@@ -453,9 +461,9 @@ def roofline(
     from .pages import roofline_page
     from .roofline import roofline as answer_roofline
 
-    typed = Counting(weights, kv, routing=routing, state=state)
+    typed = Counting(weights, kv, routing=routing, state=state, terms=terms)
     case = find_case(model, on, set, models, hardware, typed, layout)
-    answer = answer_roofline(case, parse_count(batch, "--batch"), parse_count(context, "--context"))
+    answer = answer_roofline(case, parse_count(batch, "--batch"), parse_context(context, typed))
     _emit(answer, roofline_page(answer), _printing(format, output, quiet))
 
 
@@ -478,7 +486,7 @@ def _of_a_step(
 
 
 @app.command()
-@with_layout
+@with_options(layout=LAYOUT, terms=SHARED)
 def explain(
     quantity: Annotated[str, typer.Argument(help="A column of show, fit, sweep or roofline.")],
     model: ModelName, on: On, batch: OneBatch = "1", context: OptionalContext = None,
@@ -493,7 +501,7 @@ def explain(
     models: ModelsFile = None, hardware: HardwareFile = None, format: Format = None,
     output: Output = None,
     quiet: Quiet = False, debug: Debug = False,
-    layout: Typed = {},
+    layout: Typed = {}, terms: Typed = {},
 ) -> None:  # fmt: skip
     """Explain a number: formula, subtotals, substitution, value, what is left out, source.
 
@@ -510,16 +518,17 @@ def explain(
         weights, kv, accounting, time_model, reserve, capacity, None, state,
         tokens_per_step, gpu_share,
         _of_a_step(quantity, phase, layout, sensitivity, Estimating(engine, calibration, basis)),
+        terms,
     )  # fmt: skip
     case = find_case(model, on, set, models, hardware, typed, layout)
-    works = parse_works(phase, prompt, output_tokens, prefix, chunk, block, context)
+    works = parse_works(phase, prompt, output_tokens, prefix, chunk, block, context, typed)
     if works is not None and len(works) > 1:
         raise RooflmError("one prompt at a time is explained", "--prompt")
     if works is not None and sensitivity:
         fix = "Leave out --phase, or the option."
         raise RooflmError("elasticities are those of a decode step", "--sensitivity", fix)
     work = works[0] if works else None
-    typed_context = parse_count(given(context, "1024"), "--context")
+    typed_context = parse_context(context, typed)
     B, S = parse_count(batch, "--batch"), work.last_context if work else typed_context
     answer = answer_explain(Question(case, B, S, work), quantity)
     if sensitivity:
@@ -533,7 +542,7 @@ def explain(
 
 
 @app.command()
-@with_layout
+@with_options(layout=LAYOUT, terms=SHARED)
 def solve(
     unknown: Annotated[
         str, typer.Argument(help="batch, context, bandwidth, compute, capacity or throughput.")
@@ -557,7 +566,7 @@ def solve(
     gpu_share: GpuShare = None, sensitivity: Sensitivity = False, models: ModelsFile = None,
     hardware: HardwareFile = None,
     format: Format = None, output: Output = None, quiet: Quiet = False, debug: Debug = False,
-    layout: Typed = {},
+    layout: Typed = {}, terms: Typed = {},
 ) -> int:  # fmt: skip
     """Solve for what meets a target: exact, with the formula and where it holds.
 
@@ -586,10 +595,11 @@ def solve(
     )
     typed = Counting(
         weights, kv, accounting, time_model, reserve, capacity, None, state,
-        tokens_per_step, gpu_share,
+        tokens_per_step, gpu_share, terms=terms,
     )  # fmt: skip
     case = find_case(model, on, set, models, hardware, typed, layout)
-    B, S = parse_count(batch, "--batch"), parse_count(context, "--context")
+    B = parse_count(batch, "--batch")
+    S = parse_count(context, "--context") if unknown == "context" else parse_context(context, typed)
     answer = answer_solve(case, asked, B, S, target)
     if sensitivity:
         at = {"batch": B, "context": S}

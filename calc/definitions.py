@@ -41,6 +41,7 @@ from .symbols import (
     BATCH,
     CAPACITY,
     CONTEXT,
+    PREFIX,
     Expr,
     Symbolic,
     Values,
@@ -53,7 +54,7 @@ from .timing import bandwidth_time, compulsory_bytes, flops, sending_time, step_
 Definitions = dict[str, Expr]
 """Named subtotals; an expression may use the names of others as symbols."""
 
-PROMPT, OUTPUT, CHUNK, PREFIX, NEW = map(count, ("P", "G", "T_c", "h", "T"))
+PROMPT, OUTPUT, CHUNK, NEW = map(count, ("P", "G", "T_c", "T"))
 INDEX, LAST = sympy.Symbol("i", integer=True), count("m")
 
 

@@ -20,6 +20,7 @@ from .hardware import Machine, capacity
 from .memory import BATCHED_TOKENS, BLOCK_TOKENS, activations_bytes
 from .model import total_parameters
 from .passes import prefill
+from .sharing import asked as shared
 from .sweep import assumptions, devices_of
 
 MOST_POINTS = 2000
@@ -46,6 +47,7 @@ def fit(case: Case, batches: Sequence[int], contexts: Sequence[int]) -> dict[str
         "capacity_nominal_bytes": case.machine.label_bytes,
         "capacity_driver_bytes": case.machine.driver_bytes,
         **devices_of(case),
+        **shared(case),
     }
     said = assumptions(case, contexts=contexts, timed=False)
     if not case.lecture and not case.model.denoises:

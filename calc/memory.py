@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 from .model import Model, tensors
 from .passes import Operator, Precision
-from .readings import Q, as_whole, ceil, formula, minimum, total, widest
+from .readings import Q, as_whole, ceil, floor, formula, is_zero, minimum, total, widest
+from .sharing import common_once, common_window_tokens
 from .weights import tensor_bytes
 
 
@@ -77,29 +78,37 @@ def paged_chunk_tokens(C: Q, S: Q, batched: Q = BATCHED_TOKENS, block: Q = BLOCK
     return ceil(minimum(C + batched, S) / block) * block
 
 
-def reserved_cache_bytes(model: Model, precision: Precision, B: Q, S: Q) -> dict[str, Q]:
+def reserved_cache_bytes(
+    model: Model, precision: Precision, B: Q, S: Q, shared: Q = 0
+) -> dict[str, Q]:
     """Bytes that a paged engine sets aside for B sequences of S tokens, two ways [B].
 
     paged: whole blocks, window layers as `paged_window_tokens`, chunked ones as
     `paged_chunk_tokens`; padded: window layers hold all
-    tokens, as where one table of blocks serves every layer.
+    tokens, as where one table of blocks serves every layer. shared: leading tokens that are the
+    same in all sequences, of which whole blocks are set aside once [tokens].
     """
     if model.denoises:
         return {"paged": 0, "padded": 0}
     whole = ceil(S / BLOCK_TOKENS) * BLOCK_TOKENS
+    common = 0
+    if not is_zero(shared):
+        common = floor(minimum(shared, S - 1) / BLOCK_TOKENS) * BLOCK_TOKENS
     paged: list[Q] = []
     padded: list[Q] = []
     for g in model.groups:
-        each, window = B * g.count, g.mixer.window_tokens
+        window = g.mixer.window_tokens
         if window is None:
-            paged.append(each * g.mixer.cache_bytes(whole, precision))
+            same = 0 if is_zero(common) else g.mixer.cache_bytes(common, precision)
+            paged.append(g.count * common_once(B, g.mixer.cache_bytes(whole, precision), same))
             padded.append(paged[-1])
             continue
-        token = each * g.mixer.token_bytes(precision)
+        token = g.count * g.mixer.token_bytes(precision)
         if g.mixer.kind == "chunked":
             held = minimum(whole, paged_chunk_tokens(window, S))
         else:
             held = minimum(whole + BLOCK_TOKENS, paged_window_tokens(window, S))
-        paged.append(token * held)
-        padded.append(token * whole)
+        same = 0 if is_zero(common) else common_window_tokens(whole, held, common)
+        paged.append(token * common_once(B, held, same))
+        padded.append(token * common_once(B, whole, common))
     return {"paged": total(paged), "padded": total(padded)}

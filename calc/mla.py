@@ -1,7 +1,8 @@
 """Multi-head latent attention: one compressed latent is cached in place of keys and values.
 
 Sources: DeepSeek-V2 (arXiv 2405.04434); github.com/deepseek-ai/DeepSeek-V3, inference/model.py,
-both branches of its attention; FlashMLA, docs/20250422-new-kernel-deep-dive.md.
+both branches of its attention; FlashMLA, docs/20250422-new-kernel-deep-dive.md. A shared prefix in
+the one form and the rest in the other: TyphoonMLA (arXiv 2509.21081).
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import ClassVar
 from .attention import causal_pairs, full_pairs
 from .matmul import matmul_flops
 from .passes import Operator, Precision, Segment
-from .readings import Q, formula, minimum, total
+from .readings import Q, formula, is_zero, minimum, total
+from .sharing import cache_read_bytes
 from .state import NOTHING
 from .weights import Tensor, Weighted, read_bytes, vector
 
@@ -73,6 +75,22 @@ def materialised_flops(pairs: Q, tokens: Q, N: Q, c: Q, r: Q, d: Q, v: Q) -> Q:
     275548995584
     """
     return 2 * N * (d + r + v) * pairs + 2 * N * c * (d + v) * tokens
+
+
+@formula
+def mixed_flops(B: Q, h: Q, pairs: Q, N: Q, c: Q, r: Q, d: Q, v: Q) -> Q:
+    """FLOPs of a decode step that materialises a shared prefix once and absorbs for the rest.
+
+    B: sequences [1]; h: tokens of the prefix [tokens]; pairs: query-key pairs of each sequence with
+    its own tokens [pairs]; N: heads [1]; c, r: latent and rotary width [1]; d, v: key width without
+    position and value width [1]. Returns [FLOP]. Left out: a prefix that is kept materialised
+    beside the latents, which saves the making of it (arXiv 2509.21081).
+
+    >>> mixed_flops(512, 4096, 1024, 128, 512, 64, 128, 128) / 1e9
+    498.216206336
+    """
+    widths = (N, c, r, d, v)
+    return materialised_flops(B * h, h, *widths) + absorbed_flops(B * pairs, B, *widths)
 
 
 def crossover_tokens(c: float, r: float, d: float, v: float) -> float:
@@ -180,21 +198,28 @@ class MLA(Weighted):
         """Bytes that one layer keeps for a sequence of S tokens [B]."""
         return self.token_bytes(precision) * S
 
+    def common_tokens(self, S: Q, h: Q) -> Q:
+        """Tokens that a sequence of S keeps of a prefix of h that others have too: all of it."""
+        return h
+
     def cache_elements(self, S: Q) -> Q:
         """Count the elements that one layer keeps for a sequence of S tokens."""
         return mla_cache_elements(self.c, self.r, S)
 
     def core_flops(self, segments: Sequence[Segment]) -> Q:
-        """FLOPs of scores, values and up-projections, each segment in its cheaper mode [FLOP]."""
-        widths = (self.N, self.c, self.r, self.d, self.v)
-        return total(
-            s.sequences
-            * minimum(
-                absorbed_flops(self.segment_pairs(s), s.new, *widths),
-                materialised_flops(self.segment_pairs(s), s.context, *widths),
-            )
-            for s in segments
+        """FLOPs of scores, values and up-projections, each segment in its cheapest mode [FLOP]."""
+        return total(self._segment_flops(s) for s in segments)
+
+    def _segment_flops(self, s: Segment) -> Q:
+        widths, pairs = (self.N, self.c, self.r, self.d, self.v), self.segment_pairs(s)
+        whole = s.sequences * minimum(
+            absorbed_flops(pairs, s.new, *widths),
+            materialised_flops(pairs, s.context, *widths),
         )
+        if not s.shared_once or is_zero(s.shared):
+            return whole
+        own = pairs - s.new * s.shared
+        return minimum(whole, mixed_flops(s.sequences, s.shared, own, *widths))
 
     def pairs(self, n: Q, T: Q) -> Q:
         """Query-key pairs of T new tokens after n cached ones [pairs]."""
@@ -263,7 +288,7 @@ class MLA(Weighted):
             compute=precision.attention_compute,
             flops=self.core_flops(segments),
             weight_bytes=read_bytes(held, "attention", precision),
-            read_bytes=total(s.sequences * (token * self.cache_tokens(s)) for s in segments),
+            read_bytes=total(cache_read_bytes(self, s, token) for s in segments),
             activation_bytes=b_x * (queries + self.N * self.v) * rows,
             live_bytes=b_x * (D + queries + self.N * (self.c + self.v)) * rows,
         )

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from .errors import RooflmError
 from .model import Model, cache_bytes, layer_tensors, sequence_state_bytes
 from .passes import Precision, Segment
-from .readings import Q, as_whole, total
+from .readings import Q, as_whole, is_zero, total
+from .sharing import common_bytes, common_once
 from .weights import tensor_bytes
 
 if TYPE_CHECKING:
@@ -79,8 +80,16 @@ def hosted_bytes(model: Model, segments: Sequence[Segment], precision: Precision
     """
     away = _of(model, [g.hosted for g in model.groups])
     state = sequence_state_bytes(away, precision)
-    kept = total(s.sequences * (cache_bytes(away, s.kept, precision) + state) for s in segments)
+    kept = total(_kept(away, s, precision) + s.sequences * state for s in segments)
     return hosted_weights_bytes(model, precision) + kept
+
+
+def _kept(model: Model, s: Segment, precision: Precision) -> Q:
+    """Bytes of the cache of the sequences of a segment, what they share once [B]."""
+    each = cache_bytes(model, s.kept, precision)
+    if is_zero(s.shared):
+        return s.sequences * each
+    return common_once(s.sequences, each, common_bytes(model, s.kept, s.shared, precision))
 
 
 def hosted_weights_bytes(model: Model, precision: Precision) -> Q:

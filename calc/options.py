@@ -195,6 +195,22 @@ LAYOUT: dict[str, Any] = {
 """Options that spread a model over devices, and over a device and its host."""
 
 
+SHARED: dict[str, Any] = {
+    "shared_prefix": Annotated[
+        str | None,
+        typer.Option(metavar=_WAYS, help="Leading tokens that all sequences of a step share."),
+    ],
+    "prefix_reads": Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOW",
+            help="each: a shared prefix is read for every sequence (default); once: for all.",
+        ),
+    ],
+}
+"""Options of a prefix that a batch shares."""
+
+
 def _with_default(option: tuple[str, Any]) -> tuple[str, tuple[Any, Any]]:
     name, said = option
     return name, cast("tuple[Any, Any]", said) if isinstance(said, tuple) else (said, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .formats import CACHES, FORMATS, CacheFormat, Format
-from .readings import Q, is_array, is_symbol, real, total
+from .readings import Q, is_array, is_symbol, is_zero, minimum, real, total
 
 
 @dataclass(frozen=True)
@@ -119,9 +119,13 @@ class Segment:
     """New tokens see each other in both directions (diffusion): no causal half."""
     keeps: bool = True
     """Keys and values of the new tokens are kept; a denoising pass throws them away."""
+    shared: Q = 0
+    """Leading tokens in the cache that are the same in all sequences, h [tokens]."""
+    shared_once: bool = False
+    """Those are read once for all sequences, and not for each."""
 
     def __post_init__(self) -> None:
-        for name in ("sequences", "new", "cached", "head_rows"):
+        for name in ("sequences", "new", "cached", "head_rows", "shared"):
             object.__setattr__(self, name, real(getattr(self, name)))
 
     @property
@@ -152,9 +156,17 @@ def is_long(segment: Segment) -> bool:
     return bool((new.max() if is_array(new) else new) > DECODE_TOKENS)
 
 
-def decode(B: Q, S: Q) -> list[Segment]:
-    """Describe a decode step: B sequences, one new token each, at context S (new one included)."""
-    return [Segment(sequences=B, new=1, cached=real(S) - 1)]
+def decode(B: Q, S: Q, shared: Q = 0, once: bool = False) -> list[Segment]:
+    """Describe a decode step: B sequences, one new token each, at context S (new one included).
+
+    shared: leading tokens that are the same in all, no more than there are before the new one
+    [tokens]; once: they are read once for all sequences.
+    """
+    cached = real(S) - 1
+    if is_zero(shared):
+        return [Segment(sequences=B, new=1, cached=cached)]
+    common = minimum(shared, cached)
+    return [Segment(sequences=B, new=1, cached=cached, shared=common, shared_once=once)]
 
 
 def prefill(B: Q, T: Q, cached: Q = 0) -> list[Segment]:

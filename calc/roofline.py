@@ -9,6 +9,7 @@ from .errors import RooflmError
 from .matmul import intensity, ridge
 from .passes import Operator, prefill
 from .readings import Q, is_zero
+from .sharing import asked as shared
 from .sweep import assumptions
 from .timing import Rates, compute_time, operator_moving_time, operator_time
 
@@ -59,6 +60,7 @@ def roofline(case: Case, batch: int, context: int) -> dict[str, Any]:
         "batch": batch,
         "context_tokens": context,
         "ridge_flops_per_byte": ridge(rates.flops_per_s, rates.bytes_per_s),
+        **shared(case),
     }
     passes = {"operators": case.step(batch, context)}
     if not case.model.denoises:

@@ -154,6 +154,9 @@ def _dispatch(case: Case, unknown: Unknown, batch: int, context: int, target: Ta
                 f"{unknown} is solved for a latency", "--latency", "Say --latency 20ms."
             )
         return _rate(case, unknown, batch, context, target.latency_s)
+    if target.when is not None and unknown == "context" and case.shared_prefix:
+        what = "with a shared prefix a context is solved for memory or latency"
+        raise RooflmError(what, "--when", "Sweep --context instead.")
     if target.when == "compute-bound":
         if unknown == "context":
             return longest_compute_bound(case, batch)
@@ -172,6 +175,9 @@ def _largest(
     by_batch = unknown == "batch"
     x, unit = (BATCH, "sequences") if by_batch else (CONTEXT, "tokens")
 
+    # A sequence has a token of its own beside what is shared.
+    first = 1 if by_batch else 1 + case.shared_prefix
+
     def at(n: int) -> tuple[int, int]:
         return (n, context) if by_batch else (batch, n)
 
@@ -180,8 +186,9 @@ def _largest(
         value = largest(lambda n: memory_bytes(case, *at(n)) <= limit, MOST)
         expression, values = memory_expression(case)
         bound, name, fixed, each = CAPACITY, "memory", "fixed_bytes", "bytes_per"
-        least = memory_bytes(case, *at(1))
-        none = f"none: one {unit[:-1]} takes {least:,.6g} B of {limit:,.6g} B"
+        least = memory_bytes(case, *at(first))
+        one = f"one {unit[:-1]} takes" if first == 1 else f"{first:,} {unit} take"
+        none = f"none: {one} {least:,.6g} B of {limit:,.6g} B"
     else:
 
         def holds(n: int) -> bool:
@@ -190,10 +197,11 @@ def _largest(
         value = largest(holds, MOST) if by_batch else _longest(case, holds)
         expression, values = time_expression(case)
         bound, name, fixed, each = letter("τ"), "latency", "fixed_s", "s_per"
-        least = step_s(case, *at(1))
-        alone = "one sequence alone" if by_batch else "one token of context"
+        least = step_s(case, *at(first))
+        one = "one token" if first == 1 else f"{first:,} tokens"
+        alone = "one sequence alone" if by_batch else f"{one} of context"
         none = f"none: {alone} takes {1e3 * least:.6g} ms"
-    if value == 0:
+    if value < first:
         return Answer(None, unit, none)
     here = at(value)
     values |= {BATCH: here[0], CONTEXT: here[1], letter("τ"): latency or 1.0}

@@ -21,6 +21,8 @@ from .model import has_experts, sequence_state_bytes, total_parameters, untouche
 from .passes import Routing, Segment, decode, prefill
 from .precision import file_told, told
 from .readings import Q, is_zero
+from .sharing import asked as shared
+from .sharing import told as sharing_told
 from .timing import sending_time
 from .units import show_gb, show_number
 
@@ -143,6 +145,7 @@ def frame(
         "capacity_basis": basis,
         "capacity_nominal_bytes": case.machine.label_bytes,
         "capacity_driver_bytes": case.machine.driver_bytes,
+        **shared(case),
         "rows": [row | of_each_device(row) for row in rows],
         "assumptions": assumptions(case, phase, contexts, rows=rows) + gaps(case, phase, rows),
     }
@@ -325,6 +328,7 @@ def assumptions(
         from .deployment import told as spread_told
 
         said += spread_told(case)
+    said += sharing_told(case)
     if case.offloads:
         from .offload import told as offload_told
 

@@ -40,7 +40,7 @@ def count(name: str) -> Expr:
 BETA, PEAK, CAPACITY, RESERVE = map(letter, ("β", "C", "M", "R"))
 HOST_BETA = letter("β_h")
 B_W, B_KV, B_S, B_R = map(letter, ("b_w", "b_kv", "b_s", "b_r"))
-BATCH, CONTEXT = count("B"), count("S")
+BATCH, CONTEXT, PREFIX = count("B"), count("S"), count("h")
 
 UNITS = {
     "β": "B/s", "C": "FLOP/s", "M": "B", "R": "B", "b_w": "B", "b_kv": "B", "b_s": "B", "b_r": "B",
@@ -95,6 +95,8 @@ def symbolic_case(case: Case) -> Symbolic:
         values[HOST_BETA] = case.host_bytes_per_s
     if case.reserve_bytes:
         values[RESERVE] = case.reserve_bytes
+    if case.shared_prefix:
+        values[PREFIX] = case.shared_prefix
     precision = replace(
         formats,
         weights=_in_bytes(formats.weights, B_W),
@@ -113,6 +115,7 @@ def symbolic_case(case: Case) -> Symbolic:
         capacity_bytes=CAPACITY,
         gpu_share=None,
         host_bytes_per_s=HOST_BETA if case.offloads else None,
+        shared_prefix=PREFIX if case.shared_prefix else 0,
     )
     return Symbolic(letters, values)
 

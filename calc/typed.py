@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .errors import RooflmError, check_choice, printable
@@ -44,6 +44,8 @@ class Counting:
     tokens_per_step: str | None = None
     gpu_share: str | None = None
     estimating: Estimating | None = None
+    terms: Typed = field(default_factory=dict[str, "str | None"])
+    """Further terms of a pass: what sequences share."""
 
 
 @dataclass(frozen=True)
@@ -113,8 +115,54 @@ def make_case(model: Any, machine: Any, typed: Counting) -> Case:
         capacity_bytes=None if capacity is None else parse_size(capacity, "--capacity", least=1),
         gpu_share=None if share is None else parse_share(share, "--gpu-share"),
         step_tokens=_step_tokens(model, typed.tokens_per_step),
-        **estimating(model, machine, precision, typed),
+        **{**estimating(model, machine, precision, typed), **_sharing(model, typed)},
     )
+
+
+def _sharing(model: Any, typed: Counting) -> dict[str, Any]:
+    """Read what the sequences of a step share; nothing where nothing was typed."""
+    text, how = typed.terms.get("shared_prefix"), typed.terms.get("prefix_reads")
+    if text is None:
+        if how is not None:
+            what = "no prefix is shared, so that none is read"
+            raise RooflmError(what, "--prefix-reads", "Say --shared-prefix 2048 as well.")
+        return {}
+    from .sharing import check_sharing
+
+    check_choice(given(how, "each"), ("each", "once"), "--prefix-reads")
+    if typed.accounting == "lecture":
+        what = "the lecture's accounting shares nothing"
+        raise RooflmError(what, "--shared-prefix", "Leave out one of the two options.")
+    check_sharing(model)
+    shared: dict[str, Any] = {"shared_prefix": parse_count(text, "--shared-prefix")}
+    if how != "once":
+        return shared
+    why = "no published step reads a shared prefix once"
+    return shared | {"prefix_once": True, "constants": None, "no_estimate": why}
+
+
+def parse_contexts(text: str | None, typed: Counting) -> list[int]:
+    """Read contexts of steps, each with a token of its own beside what is shared."""
+    contexts = parse_counts(given(text, "1024"), "--context")
+    shared = typed.terms.get("shared_prefix")
+    if shared is not None:
+        from .sharing import check_contexts
+
+        check_contexts(parse_count(shared, "--shared-prefix"), contexts)
+    return contexts
+
+
+def parse_context(text: str | None, typed: Counting) -> int:
+    """Read the context of one step."""
+    parse_count(given(text, "1024"), "--context")
+    return parse_contexts(text, typed)[0]
+
+
+def refuse_shared(typed: Counting, what: str) -> None:
+    """Refuse a shared prefix of anything but decode steps at one context."""
+    if typed.terms.get("shared_prefix") is not None:
+        fix = "Leave it out; a prompt finds its prefix in a cache with --prefix."
+        raise RooflmError(f"a prefix that {what} share is not modelled", "--shared-prefix", fix)
 
 
 def _step_tokens(model: Any, text: str | None) -> float:
@@ -262,6 +310,7 @@ def parse_works(
     chunk: str | None,
     block: str | None,
     context: str | None,
+    typed: Counting,
 ) -> list[Work] | None:
     """Read what is asked of each sequence; None for decode steps."""
     known: Any = given(phase, "decode")
@@ -277,6 +326,7 @@ def parse_works(
         return None
     from .requests import Work
 
+    refuse_shared(typed, "requests")
     if context is not None:
         fix = "Its context follows from --prompt and --output-tokens."
         raise RooflmError(f"a {known} has no context of its own", "--context", fix)
@@ -335,13 +385,12 @@ def crossed_cases(
 
 
 def parse_places(
-    batch: str | None, context: str | None, works: Sequence[Work] | None
+    batch: str | None, context: str | None, works: Sequence[Work] | None, typed: Counting
 ) -> list[Place]:
     """Cross batches with contexts, or with pieces of work."""
     from .compare import Place
 
     batches = parse_counts(given(batch, "1"), "--batch")
     if works is None:
-        contexts = parse_counts(given(context, "1024"), "--context")
-        return [Place(B, S) for S in contexts for B in batches]
+        return [Place(B, S) for S in parse_contexts(context, typed) for B in batches]
     return [Place(B, w.last_context, w) for w in works for B in batches]

@@ -192,6 +192,7 @@ def formulas() -> str:
         requests,
         residual,
         rwkv,
+        sharing,
         sparse,
         speculation,
         ssm,
@@ -203,8 +204,8 @@ def formulas() -> str:
     rows = ["| formula | what it computes | module |", "| :-- | :-- | :-- |"]
     modules = (
         matmul, attention, mla, sparse, compressed, state, ssm, linear_attention, rwkv, mlp,
-        experts, residual, model, timing, estimate, memory, requests, diffusion, collectives,
-        speculation,
+        experts, residual, model, timing, estimate, memory, sharing, requests, diffusion,
+        collectives, speculation,
     )  # fmt: skip
     for module in modules:
         for name, formula in FORMULAS.items():

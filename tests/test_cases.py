@@ -303,14 +303,21 @@ def prefix(i: Inputs) -> dict[str, Any]:
 
 def shared_prefix(i: Inputs) -> dict[str, Any]:
     """Decode of sequences that share a prompt: storage, and reads by two kinds of kernel."""
-    _, dims = of_model(i)
-    K, H, L = dims["K"], dims["H"], dims["L"]
-    once = att.kv_cache_bytes(i["shared"] + i["n"] * i["private"], K, H, L)
+    model, dims = of_model(i)
+    plain = Case(model, h100(), shared_prefix=i["shared"])
+    once = replace(plain, prefix_once=True)
+    B, S = i["n"], i["shared"] + i["private"]
+
+    def read(case: Case) -> float:
+        return sum(op.count * op.read_bytes for op in case.ledger(case.step(B, S)))
+
+    stored = [step_row(of, of.step(B, S), B, S)["kv_cache_bytes"] for of in (plain, once)]
+    assert stored[0] == stored[1]
     return {
-        "stored": once,
-        "read_plain": i["n"] * att.kv_cache_bytes(i["shared"] + i["private"], K, H, L),
-        "read_cascade": once,
-        "intensity_shared_part": att.attention_intensity_limit(i["n"], dims["N"], K),
+        "stored": stored[0],
+        "read_plain": read(plain),
+        "read_cascade": read(once),
+        "intensity_shared_part": att.attention_intensity_limit(i["n"], dims["N"], dims["K"]),
     }
 
 
