@@ -10,6 +10,7 @@ import typer
 
 from .errors import Exit, RooflmError, check_choice, printable
 from .options import (
+    COSTED,
     COUNTED,
     DRAFTED,
     ESTIMATED,
@@ -29,6 +30,7 @@ from .options import (
     Chunk,
     ConstantNames,
     Context,
+    Costed,
     Debug,
     DenoiseBlock,
     DenoiseSteps,
@@ -102,6 +104,7 @@ from .typed import (
     make_precision,
     parse_context,
     parse_contexts,
+    parse_costs,
     parse_places,
     parse_settings,
     parse_ways,
@@ -310,7 +313,7 @@ def fit(
 
 
 @app.command()
-@with_options(layout=LAYOUT, terms=SHARED)
+@with_options(layout=LAYOUT, terms=SHARED, costs=COSTED)
 def sweep(
     model: ModelName, on: On, batch: Batch = None, context: MixedContext = None,
     phase: Phase = None, prompt: Prompt = None, output_tokens: OutputTokens = None,
@@ -325,7 +328,7 @@ def sweep(
     hardware: HardwareFile = None,
     plot: Plot = None, format: Format = None, output: Output = None, quiet: Quiet = False,
     debug: Debug = False,
-    layout: Typed = {}, terms: Typed = {},
+    layout: Typed = {}, terms: Typed = {}, costs: Costed = {},
 ) -> None:  # fmt: skip
     """Sweep batches and contexts: memory, time, throughput, regime, fits.
 
@@ -334,12 +337,14 @@ def sweep(
     Example: rooflm sweep llama-2-13b --on h100-sxm --batch 1,64,256 --context 1024
 
     Example: rooflm sweep llama-3-8b --on h100-sxm --phase request --prompt 2k --output-tokens 256
+
+    Example: rooflm sweep llama-3-8b --on h100-sxm --batch 1:256:x4 --cost --utilization 60%
     """
     from .pages import sweep_page
     from .sweep import mixed
     from .sweep import sweep as answer_sweep
 
-    how = _printing(format, output, quiet)
+    how, paid = _printing(format, output, quiet), parse_costs(costs)
     typed = Counting(
         weights, kv, accounting, time_model, reserve, capacity, routing, state,
         tokens_per_step, gpu_share, Estimating(engine, calibration, basis), terms,
@@ -362,6 +367,11 @@ def sweep(
     else:
         batches = parse_counts(given(batch, "1"), "--batch")
         answer = answer_sweep(case, batches, parse_contexts(context, typed))
+    if paid is not None:
+        from .cost import add_costs
+
+        times = len(answer["rows"]) // len(works or [None])
+        answer = add_costs(answer, [(case, w) for w in works or [None] for _ in range(times)], paid)
     if plot is not None:
         from ..plots.sweep import draw
 
@@ -402,7 +412,7 @@ def _denoised(
 
 
 @app.command()
-@with_options(layout=LAYOUT, terms=SHARED)
+@with_options(layout=LAYOUT, terms=SHARED, costs=COSTED)
 def compare(
     model: ManyModels, on: ManyOn = [], batch: Batch = None, context: Context = None,
     phase: Phase = None, prompt: Prompt = None, output_tokens: OutputTokens = None,
@@ -415,7 +425,7 @@ def compare(
     reserve: Reserve = "0", gpu_share: GpuShare = None, models: ModelsFile = None,
     hardware: HardwareFile = None,
     format: Format = None, output: Output = None, quiet: Quiet = False, debug: Debug = False,
-    layout: Typed = {}, terms: Typed = {},
+    layout: Typed = {}, terms: Typed = {}, costs: Costed = {},
 ) -> None:  # fmt: skip
     """Compare models and machines on the same work, side by side.
 
@@ -424,7 +434,7 @@ def compare(
     from .compare import compare as answer_compare
     from .pages import compare_page
 
-    how = _printing(format, output, quiet)
+    how, paid = _printing(format, output, quiet), parse_costs(costs)
     typed = Counting(
         weights,
         kv,
@@ -440,7 +450,12 @@ def compare(
     )
     works = parse_works(phase, prompt, output_tokens, prefix, chunk, block, context, typed)
     cases = crossed_cases(model, on, set, models, hardware, typed, layout)
-    answer = answer_compare(cases, parse_places(batch, context, works, typed))
+    places = parse_places(batch, context, works, typed)
+    answer = answer_compare(cases, places)
+    if paid is not None:
+        from .cost import add_costs
+
+        answer = add_costs(answer, [(c, p.work) for p in places for c in cases], paid)
     _emit(answer, compare_page(answer), how)
 
 

@@ -296,6 +296,7 @@ def build_machine(name: str, block: Block) -> Machine:
         best_flops={k: float(figure_value(v)) for k, v in entry.get("best_flops", {}).items()},
         links={k: float(figure_value(v)) for k, v in entry.get("links", {}).items()},
         price_usd_per_hour=figure_value(price),
+        power_w=figure_value(entry.get("power_w")),
         family=str(entry.get("family", "")),
         kernels=entry.get("kernels", {}),
         price_date=str(price.get("date", "")) if is_map(price) else "",

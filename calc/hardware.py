@@ -31,6 +31,8 @@ class Machine:
     """Links to other devices, one direction of one device [B/s]."""
     price_usd_per_hour: float | None = None
     price_date: str = ""
+    power_w: float | None = None
+    """Board power, at its cap [W]."""
     family: str = ""
     """Architecture."""
     kernels: Mapping[str, Any] = field(default_factory=dict[str, Any])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from .entries import build_machine, build_model, figure_value
+from .entries import build_machine, build_model
 from .errors import RooflmError, nearest
 from .hardware import Machine
 from .model import Model, token_elements, total_parameters
@@ -75,7 +75,7 @@ def list_hardware(word: str = "", more: str | None = None) -> dict[str, Any]:
                 "bandwidth_bytes_per_s": machine.bandwidth_bytes_per_s,
                 "bf16_flops_per_s": machine.flops.get("bf16"),
                 "fp8_flops_per_s": machine.flops.get("fp8"),
-                "power_w": figure_value(entry.get("power_w")),
+                "power_w": machine.power_w,
                 "price_usd_per_hour": machine.price_usd_per_hour,
                 "figures": figures(entry, sources),
                 "notes": entry.get("notes", []),

@@ -474,6 +474,35 @@ ESTIMATED: dict[str, Any] = {
     "engine": EngineName, "calibration": CalibrationFile, "basis": BasisName,
 }  # fmt: skip
 """Options of an estimate."""
+COSTED: dict[str, Any] = {
+    "cost": (Annotated[bool, typer.Option("--cost", help="Cost and energy of tokens too.")], False),
+    "price": Annotated[
+        str | None,
+        typer.Option(metavar="USD", help="Rent of a device an hour.  [default: its dated price]"),
+    ],
+    "power": Annotated[
+        str | None,
+        typer.Option(metavar="WATTS", help="Power of a device.  [default: the cap of its board]"),
+    ],
+    "pue": Annotated[
+        str | None,
+        typer.Option(metavar="NUMBER", help="Site power a watt of a device.  [default: 1]"),
+    ],
+    "utilization": Annotated[
+        str | None,
+        typer.Option(metavar="SHARE", help="Share of the paid time that is busy.  [default: 100%]"),
+    ],
+    "tariff": Annotated[
+        str | None,
+        typer.Option(
+            metavar="PRICES",
+            help="What is charged for a million tokens of CACHED,INPUT,OUTPUT: adds the margin.",
+        ),
+    ],
+}
+"""Options of cost and energy; any of them asks for both."""
+Costed: TypeAlias = Mapping[str, Any]
+"""What was typed of them."""
 OnlySource = Annotated[
     str | None,
     typer.Option("--source", metavar="WORD", help="Only rows of sources whose key holds it."),

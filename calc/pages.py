@@ -148,19 +148,20 @@ def sweep_page(answer: Answer) -> Page:
     host = ["host [GB]"] if "host_bytes" in rows[0] else []
     beside = ["speed-up", "even batch"] if "speedup" in rows[0] else []
     each = ["a device"] if "tokens_per_s_per_device" in rows[0] else []
+    paid, paid_cells = _paid(rows)
     heads = ["batch", "context", "weights [GB]", "cache [GB]", *state, "memory [GB]", *host, "fits",
              *_time_heads(answer["phase"]), *_band_heads(rows, answer["phase"]), "tokens/s", *each,
-             *beside, "FLOP/B",
+             *paid, *beside, "FLOP/B",
              "regime"]  # fmt: skip
     cells = [
         (_number(r["batch"]), _number(r["context_tokens"]), show_gb(r["weights_bytes"]),
          show_gb(r["kv_cache_bytes"]), *([show_gb(r["state_bytes"])] if state else []),
          show_gb(r["memory_bytes"]), *([show_gb(r["host_bytes"])] if host else []), _yes(r["fits"]),
          *_times(r, answer["phase"]), *_band(r, rows, answer["phase"]), _cell(r["tokens_per_s"], 1),
-         *([_cell(r["tokens_per_s_per_device"], 1)] if each else []),
+         *([_cell(r["tokens_per_s_per_device"], 1)] if each else []), *paid_cells[i],
          *([_cell(r["speedup"], 1), _even(r["even_batch"])] if beside else []),
          _cell(r["intensity_flops_per_byte"], 1), r["regime"])
-        for r in rows
+        for i, r in enumerate(rows)
     ]  # fmt: skip
     basis = " and ".join(dict.fromkeys(r["basis"] for r in rows))
     title = f"{_title(answer)}, {answer['phase']}, {basis}"
@@ -177,6 +178,24 @@ def sweep_page(answer: Answer) -> Page:
     return Page([Table(heads, cells, title, keys=2)], notes)
 
 
+PAID = {
+    "input_usd_per_mtok": "input [USD/M]",
+    "cached_input_usd_per_mtok": "cached [USD/M]",
+    "output_usd_per_mtok": "output [USD/M]",
+    "usd_per_request": "request [USD]",
+    "joules_per_token": "energy [J/token]",
+    "margin": "margin",
+}
+"""Columns of cost and energy."""
+
+
+def _paid(rows: list[Answer]) -> tuple[list[str], list[list[str]]]:
+    """Lay out the columns of cost and energy that rows have: their heads, and cells by row."""
+    keys = [key for key in PAID if any(key in r for r in rows)]
+    keys = [k for k in keys if not k.startswith("cached") or any(r[k] is not None for r in rows)]
+    return [PAID[k] for k in keys], [[_cell(r[k], 1) for k in keys] for r in rows]
+
+
 def _even(batch: int | None) -> str:
     return "-" if batch is None else f"{batch:,}"
 
@@ -184,16 +203,17 @@ def _even(batch: int | None) -> str:
 def compare_page(answer: Answer) -> Page:
     """Lay out a comparison."""
     rows = answer["rows"]
+    paid, paid_cells = _paid(rows)
     heads = ["model", "hardware", "batch", "context", "format", "memory [GB]", "capacity [GB]",
              "fits", *_time_heads(answer["phase"]), *_band_heads(rows, answer["phase"]), "tokens/s",
-             "regime"]  # fmt: skip
+             *paid, "regime"]  # fmt: skip
     cells = [
         (r["model"], r["hardware"], _number(r["batch"]), _number(r["context_tokens"]),
          r["weights_format"], show_gb(r["memory_bytes"]), _gb(r["capacity_bytes"]),
          "-" if r["fits"] is None else _yes(r["fits"]), *_times(r, answer["phase"]),
          *_band(r, rows, answer["phase"]),
-         _cell(r["tokens_per_s"], 1), r["regime"] or "-")
-        for r in rows
+         _cell(r["tokens_per_s"], 1), *paid_cells[i], r["regime"] or "-")
+        for i, r in enumerate(rows)
     ]  # fmt: skip
     reasons = dict.fromkeys(r["reason"] for r in rows if r["reason"])
     return Page([Table(heads, cells, keys=2)], [*reasons, *answer["assumptions"]])

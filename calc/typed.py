@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from .units import (
 if TYPE_CHECKING:
     from .case import Case
     from .compare import Place
+    from .cost import Paid
     from .requests import Work
 
 
@@ -291,6 +292,38 @@ def parse_ways(layout: Typed) -> dict[str, int]:
         for name, text in layout.items()
         if name in ("tp", "pp", "ep", "dp", "cp", "replicas") and text is not None
     }
+
+
+def parse_costs(costed: Mapping[str, Any]) -> Paid | None:
+    """Read what was typed of cost and energy; None where nothing was."""
+    said = {name: text for name, text in costed.items() if text}
+    if not said:
+        return None
+    from .cost import Paid
+
+    found: dict[str, Any] = {
+        name: parse_rate(said[option], f"--{option}")
+        for name, option in (("price_usd_per_hour", "price"), ("power_w", "power"), ("pue", "pue"))
+        if option in said
+    }
+    if found.get("pue", 1.0) < 1:
+        what = "a site draws at least what its devices do"
+        raise RooflmError(what, "--pue", "Write 1.2, or leave the option out.")
+    if "utilization" in said:
+        found["utilization"] = parse_share(said["utilization"], "--utilization", whole=True)
+    if "tariff" in said:
+        found["tariff"] = _tariff(said["tariff"])
+    return Paid(**found)
+
+
+def _tariff(text: str) -> tuple[float, ...]:
+    """Read three prices; what is charged for may be free."""
+    prices = [price.strip() for price in text.split(",")]
+    if len(prices) != 3:
+        what = f"'{printable(text, 40)}' is not three prices"
+        fix = "Write CACHED,INPUT,OUTPUT in USD a million tokens: 0.14,0.55,2.19."
+        raise RooflmError(what, "--tariff", fix)
+    return tuple(0.0 if set(p) <= set("0.") else parse_rate(p, "--tariff") for p in prices)
 
 
 def parse_settings(settings: list[str]) -> dict[str, str]:

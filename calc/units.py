@@ -132,11 +132,11 @@ def parse_time(text: str, option: str) -> float:
     return seconds
 
 
-def parse_share(text: str, option: str) -> float:
-    """Read a share between 0 and 1: 0.9 or 90%."""
+def parse_share(text: str, option: str, whole: bool = False) -> float:
+    """Read a share between 0 and 1: 0.9 or 90%; whole: 1 or 100% will do as well."""
     match = re.fullmatch(r"([0-9]*\.?[0-9]+)(%?)", text.strip())
     value = float(match[1]) / (100 if match[2] else 1) if match else 0.0
-    if not 0 < value < 1:
+    if not (0 < value < 1 or (whole and value == 1)):
         what = f"'{_short(text)}' is not a share between 0 and 1"
         raise RooflmError(what, option, "Write 0.9 or 90%.")
     return value

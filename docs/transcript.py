@@ -180,6 +180,7 @@ def formulas() -> str:
         attention,
         collectives,
         compressed,
+        cost,
         diffusion,
         estimate,
         experts,
@@ -205,7 +206,7 @@ def formulas() -> str:
     modules = (
         matmul, attention, mla, sparse, compressed, state, ssm, linear_attention, rwkv, mlp,
         experts, residual, model, timing, estimate, memory, sharing, requests, diffusion,
-        collectives, speculation,
+        collectives, speculation, cost,
     )  # fmt: skip
     for module in modules:
         for name, formula in FORMULAS.items():
