@@ -13,7 +13,7 @@ from .letters import dimensions, with_layers, with_letter
 from .mixers import misfit
 from .model import Model
 from .readings import is_zero
-from .schema import DIMENSIONS, MODEL, check
+from .schema import DIMENSIONS, LAYER, MODEL, Field, check
 from .units import parse_count
 from .yamlfile import Block
 
@@ -94,7 +94,57 @@ def _idle(made: Callable[[Mapping[str, str]], Model], keys: Mapping[str, str], k
 
 
 def _settable() -> dict[str, Any]:
-    return {k: f for k, f in MODEL.items() if f.kind not in ("map", "text", "texts")}
+    """Fields of an entry that one word can change; flat maps and a pattern are spelt out."""
+    kinds = ("count", "figure", "flag", "choice", "choices")
+    flat = {k: f for k, f in LAYER.items() if f.kind == "map"}
+    return {k: f for k, f in MODEL.items() if f.kind in kinds} | flat | {"pattern": PATTERN}
+
+
+PATTERN = Field("texts", "kinds of layers in order: 3*window:1024+full, or full+shared")
+_KIND = re.compile(r"(?:([0-9]{1,4})\*)?(full|shared|window|chunk)(?::([0-9]+[kKMi]*))?")
+
+
+def _set_pattern(block: Block, text: str) -> None:
+    """Let layers of a plain stack differ: full, of a window or chunk, or with a shared cache."""
+    where = "--set pattern"
+    if "pattern" in block.value or any(k in block.value for k in ("window", "chunk", "shares_kv")):
+        what = "the model has layers of its own kinds"
+        raise RooflmError(what, where, "Change its pattern in a YAML entry.")
+    kinds: dict[str, dict[str, Any]] = {}
+    pattern: list[str] = []
+    for part in re.split(r"[+,]", text):
+        found = _KIND.fullmatch(part.strip())
+        if found is None or (found[2] in ("window", "chunk")) != (found[3] is not None):
+            fix = "Write 3*window:1024+full, or full+shared."
+            raise RooflmError(f"'{printable(part, 40)}' is no kind of layer", where, fix)
+        times, kind, size = found.groups()
+        own: dict[str, Any] = {"shares_kv": True} if kind == "shared" else {}
+        if size is not None:
+            own = {kind: parse_count(size, where)}
+        name = kind if kinds.get(kind, own) == own else f"{kind}{size}"
+        kinds[name] = own
+        pattern.append(f"{times}*{name}" if times else name)
+    for key, value in (("kinds", kinds), ("pattern", pattern)):
+        block.value[key] = value
+        block.places[(key,)] = (0, 0)
+
+
+def _map_of(text: str, key: str, inside: Mapping[str, Field]) -> dict[str, Any]:
+    """Read a flat map, such as c:512+r:64+d:128+v:128."""
+    found: dict[str, Any] = {}
+    for part in re.split(r"[+,]", text):
+        name, colon, value = (word.strip() for word in part.partition(":"))
+        if not colon:
+            fix = f"Write {key}={'+'.join(f'{k}:1' for k in list(inside)[:2])}."
+            raise RooflmError(f"'{printable(part, 40)}' is not KEY:VALUE", f"--set {key}", fix)
+        kind = inside[name].kind if name in inside else "count"
+        where = f"--set {key}"
+        found[name] = (
+            _flag(name, value, where) if kind == "flag"
+            else value if kind == "choice"
+            else 0 if not value.strip("0") and value else parse_count(value, where)
+        )  # fmt: skip
+    return found
 
 
 def change_model(model: Model, changes: Mapping[str, str]) -> Model:
@@ -138,6 +188,9 @@ def _change(block: Block, key: str, text: str) -> None:
         raise RooflmError(f"unknown key '{printable(key, 40)}'", "--set", fix)
     check(block, MODEL, "the entry")
     spec, where = fields[key], f"--set {key}"
+    if key == "pattern":
+        _set_pattern(block, text)
+        return
     value: Any = text
     match spec.kind:
         case "count":
@@ -146,6 +199,8 @@ def _change(block: Block, key: str, text: str) -> None:
             value = _flag(key, text, where)
         case "choices":
             value = [] if text == "none" else re.split(r"[+,]", text)
+        case "map":
+            value = _map_of(text, key, spec.keys)
         case _:
             pass
     place = ("dims", key) if key in DIMENSIONS else (key,)

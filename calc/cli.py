@@ -44,6 +44,7 @@ from .options import (
     GroupBy,
     GroupSize,
     HardwareFile,
+    HardwareScale,
     ManyModels,
     ManyOn,
     Measured,
@@ -324,8 +325,8 @@ def sweep(
     accounting: AccountingName = "full", time_model: TimeModelName = None,
     engine: EngineName = None, calibration: CalibrationFile = None, basis: BasisName = None,
     reserve: Reserve = "0",
-    capacity: Capacity = None, gpu_share: GpuShare = None, models: ModelsFile = None,
-    hardware: HardwareFile = None,
+    capacity: Capacity = None, gpu_share: GpuShare = None, hardware_scale: HardwareScale = None,
+    models: ModelsFile = None, hardware: HardwareFile = None,
     plot: Plot = None, format: Format = None, output: Output = None, quiet: Quiet = False,
     debug: Debug = False,
     layout: Typed = {}, terms: Typed = {}, costs: Costed = {},
@@ -348,6 +349,7 @@ def sweep(
     typed = Counting(
         weights, kv, accounting, time_model, reserve, capacity, routing, state,
         tokens_per_step, gpu_share, Estimating(engine, calibration, basis), terms,
+        hardware_scale,
     )  # fmt: skip
     case = find_case(model, on, set, models, hardware, typed, layout)
     works = parse_works(phase, prompt, output_tokens, prefix, chunk, block, context, typed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .errors import RooflmError
@@ -37,6 +37,33 @@ class Machine:
     """Architecture."""
     kernels: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """What kernels reach on it by class, or `like`: the chip whose timings hold for it."""
+    scaled_by: str = ""
+    """Which figures are not its own, in words."""
+
+
+SCALED = ("bandwidth", "compute", "capacity", "link")
+"""Figures of a machine that may be scaled."""
+
+
+def scaled(machine: Machine, factors: Mapping[str, float]) -> Machine:
+    """Make a machine that does not exist: some figures times a factor, the rest as it was."""
+
+    def times(rates: Mapping[str, float], figure: str) -> dict[str, float]:
+        return {name: rate * factors.get(figure, 1.0) for name, rate in rates.items()}
+
+    def bytes_of(held: int | None) -> int | None:
+        return None if held is None else round(held * factors.get("capacity", 1.0))
+
+    return replace(
+        machine,
+        bandwidth_bytes_per_s=machine.bandwidth_bytes_per_s * factors.get("bandwidth", 1.0),
+        flops=times(machine.flops, "compute"),
+        best_flops=times(machine.best_flops, "compute"),
+        links=times(machine.links, "link"),
+        label_bytes=bytes_of(machine.label_bytes),
+        driver_bytes=bytes_of(machine.driver_bytes),
+        scaled_by=", ".join(f"{figure} x {factor:g}" for figure, factor in factors.items()),
+    )
 
 
 def bound_flops(machine: Machine, compute: str) -> float:

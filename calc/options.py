@@ -307,6 +307,14 @@ GpuShare = Annotated[
         "--gpu-share", metavar="SHARE", help="Share of the memory that a GPU may use: 75%."
     ),
 ]
+HardwareScale = Annotated[
+    str | None,
+    typer.Option(
+        "--hardware-scale",
+        metavar="FACTORS",
+        help="Figures of the machine times a factor: bandwidth=1.1,compute=1.1,capacity=2,link=2.",
+    ),
+]
 ModelsFile = Annotated[
     str | None, typer.Option("--models", metavar="FILE", help="A YAML file of further models.")
 ]
@@ -468,6 +476,7 @@ COUNTED: dict[str, Any] = {
     "reserve": (Reserve, "0"),
     "capacity": Capacity,
     "gpu_share": GpuShare,
+    "hardware_scale": HardwareScale,
 }
 """Options that say how to count."""
 ESTIMATED: dict[str, Any] = {

@@ -303,6 +303,8 @@ def assumptions(
         phase = "denoise"
     said = [f"{PHASES[phase]}; {told(formats)}, cache {formats.cache.name}"]
     said += file_told(case.model)
+    if machine.scaled_by:
+        said.append(f"a machine that does not exist: {machine.name} with {machine.scaled_by}")
     if not is_zero(sequence_state_bytes(case.model, formats)):
         said.append(
             f"state: recurrent part {formats.state.name}, columns of convolutions "

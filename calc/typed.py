@@ -47,6 +47,7 @@ class Counting:
     estimating: Estimating | None = None
     terms: Typed = field(default_factory=dict[str, "str | None"])
     """Further terms of a pass: what sequences share."""
+    hardware_scale: str | None = None
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,7 @@ def make_case(model: Any, machine: Any, typed: Counting) -> Case:
     time_model: Any = given(typed.time_model, usual)
     check_choice(time_model, TIME_MODELS, "--time-model")
     capacity, share = typed.capacity, typed.gpu_share
+    machine = _scaled(machine, typed.hardware_scale)
     precision = make_precision(typed, machine, model)
     return Case(
         model=model,
@@ -118,6 +120,20 @@ def make_case(model: Any, machine: Any, typed: Counting) -> Case:
         step_tokens=_step_tokens(model, typed.tokens_per_step),
         **{**estimating(model, machine, precision, typed), **_sharing(model, typed)},
     )
+
+
+def _scaled(machine: Any, text: str | None) -> Any:
+    """Scale figures of a machine, as in bandwidth=1.1,compute=1.1."""
+    if text is None:
+        return machine
+    from .hardware import SCALED, scaled
+
+    factors: dict[str, float] = {}
+    for part in text.split(","):
+        figure, _, factor = (word.strip() for word in part.partition("="))
+        check_choice(figure, SCALED, "--hardware-scale")
+        factors[figure] = parse_rate(factor, "--hardware-scale")
+    return scaled(machine, factors)
 
 
 def _sharing(model: Any, typed: Counting) -> dict[str, Any]:
