@@ -45,6 +45,8 @@ from .options import (
     GroupSize,
     HardwareFile,
     HardwareScale,
+    LeverAcceptance,
+    LeverDraft,
     ManyModels,
     ManyOn,
     Measured,
@@ -74,6 +76,7 @@ from .options import (
     Prompt,
     Provenance,
     Quiet,
+    RankedBy,
     Reserve,
     RoutingName,
     Scale,
@@ -687,6 +690,45 @@ def speculate(
 
         draw(answer, plot)
     _emit(answer, pages.speculate_page(answer), printing)
+
+
+@app.command()
+@with_options(
+    counted=COUNTED, estimated=ESTIMATED, costs=COSTED, files=FILES, layout=LAYOUT, how=PRINTED
+)
+def levers(
+    model: ModelName, on: On, batch: OneBatch = "1", context: OneContext = "1024",
+    by: RankedBy = "time", draft: LeverDraft = None, acceptance: LeverAcceptance = None,
+    set: Set = [], *, counted: Typed, estimated: Typed, costs: Costed, files: Typed, layout: Typed,
+    how: dict[str, Any],
+) -> None:  # fmt: skip
+    """Tell which change would help most: every lever tried, ranked by its effect.
+
+    Formats, heads, latents, windows, sharing, pruning, speculation, batch, devices, faster chips;
+    each with the command that reproduces its figure, and what has to be checked.
+
+    Example: rooflm levers llama-2-13b --on h100-sxm --batch 64 --context 1024
+    """
+    from .cost import Paid
+    from .levers import BYS
+    from .levers import levers as answer_levers
+    from .pages_levers import levers_page
+
+    printing = _printing(how["format"], how["output"], how["quiet"])
+    chosen: Any = by
+    check_choice(chosen, BYS, "--by")
+    asked = any(estimated[name] is not None for name in ("engine", "calibration"))
+    basis = given(estimated["basis"], "estimate" if asked else "bound")
+    check_choice(basis, ("estimate", "bound"), "--basis")
+    reserve = {"reserve": None if counted["reserve"] == "0" else counted["reserve"]}
+    words = {
+        "model": model, "on": on, "batch": parse_count(batch, "--batch"),
+        "context": parse_count(context, "--context"), "set": tuple(set), **counted, **reserve,
+        **layout, **estimated, "basis": basis, **files, **costs, "cost": True,
+        "draft": draft, "acceptance": acceptance,
+    }  # fmt: skip
+    answer = answer_levers(words, chosen, parse_costs(costs) or Paid())
+    _emit(answer, levers_page(answer), printing)
 
 
 @app.command()

@@ -512,6 +512,21 @@ COSTED: dict[str, Any] = {
 """Options of cost and energy; any of them asks for both."""
 Costed: TypeAlias = Mapping[str, Any]
 """What was typed of them."""
+RankedBy = Annotated[
+    str, typer.Option("--by", metavar="WHAT", help="Rank by time, throughput, memory or cost.")
+]
+LeverDraft = Annotated[
+    str | None,
+    typer.Option(
+        "--draft", metavar="DRAFT", help="What drafts for speculation.  [default: a head]"
+    ),
+]
+LeverAcceptance = Annotated[
+    str | None,
+    typer.Option(
+        "--acceptance", metavar="CHANCE", help="Acceptance of its tokens.  [default: 0.8, assumed]"
+    ),
+]
 OnlySource = Annotated[
     str | None,
     typer.Option("--source", metavar="WORD", help="Only rows of sources whose key holds it."),

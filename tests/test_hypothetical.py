@@ -38,7 +38,7 @@ def test_layers_that_are_spelt_out_are_those_of_an_entry(
 
 
 def test_shared_layers_hold_no_keys_and_values_of_their_own(rooflm: Terminal) -> None:
-    """Half of the layers without them: 20 x 2 x 5,120 x 5,120 weights and half of the cache less."""
+    """Half of the layers without: 20 x 2 x 5,120 x 5,120 weights and half of the cache less."""
     plain = rooflm.json("show", "llama-2-13b")
     shared = rooflm.json("show", "llama-2-13b", "--set", "pattern=full+shared")
     less = plain["parameters"]["total"] - shared["parameters"]["total"]

@@ -1,0 +1,54 @@
+"""What people see of levers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .output import Page, Table
+from .units import show_gb, show_number
+
+Answer = dict[str, Any]
+
+
+def levers_page(answer: Answer) -> Page:
+    """Lay out levers by their effect, and how each is reproduced and checked."""
+    base = answer["base"]
+    priced = base["output_usd_per_mtok"] is not None
+    heads = ["lever", "acts on", "token [ms]", "faster", "tokens/s", "throughput", "memory [GB]",
+             "memory kept", *(["USD/Mtok", "cost kept"] if priced else []), "fits",
+             "sequences that fit"]  # fmt: skip
+    cells = [_cells(row, priced) for row in answer["rows"]]
+    now = {"lever": "as it is", "acts_on": "-", "speedup": 1.0, "throughput_gain": 1.0,
+           "memory_kept": 1.0, "cost_kept": 1.0}  # fmt: skip
+    title = (
+        f"{answer['model']} on {answer['hardware']}, batch {base['batch']:,}, context "
+        f"{base['context_tokens']:,}, {answer['basis']}: levers by {answer['by']}"
+    )
+    effects = Table(heads, [_cells(base | now, priced), *cells], title, keys=1, words=heads[:2])
+    checks = [(row["lever"], row["check"], row["command"]) for row in answer["rows"]]
+    also = ("lever", "to check", "command")
+    tables = [effects, Table(also, checks, words=also)]
+    if answer["not_tried"]:
+        left = [(row["lever"], row["reason"]) for row in answer["not_tried"]]
+        tables.append(Table(("not tried", "why"), left, words=("not tried", "why")))
+    share = f"the cache is {100 * answer['cache_share']:.0f} % of the bytes of a step"
+    return Page(tables, [share, *answer["assumptions"]])
+
+
+def _cells(row: Answer, priced: bool) -> tuple[str, ...]:
+    cost = [_number(row["output_usd_per_mtok"]), _share(row["cost_kept"])] if priced else []
+    most = row["max_sequences"]
+    return (
+        row["lever"], row["acts_on"], _number(row["time_s"], 1e-3), f"{row['speedup']:.2f}x",
+        _number(row["tokens_per_s"]), f"{row['throughput_gain']:.2f}x",
+        show_gb(row["memory_bytes"]), _share(row["memory_kept"]), *cost,
+        "yes" if row["fits"] else "no", "-" if most is None else f"{most:,}",
+    )  # fmt: skip
+
+
+def _number(value: float | None, unit: float = 1) -> str:
+    return "-" if value is None else show_number(value / unit)
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.0f} %"
