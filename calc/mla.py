@@ -86,8 +86,10 @@ def mixed_flops(B: Q, h: Q, pairs: Q, N: Q, c: Q, r: Q, d: Q, v: Q) -> Q:
     position and value width [1]. Returns [FLOP]. Left out: a prefix that is kept materialised
     beside the latents, which saves the making of it (arXiv 2509.21081).
 
-    >>> mixed_flops(512, 4096, 1024, 128, 512, 64, 128, 128) / 1e9
-    498.216206336
+    >>> mixed_flops(512, 4096, 1024, 128, 512, 64, 128, 128)
+    472446402560
+    >>> 512 * absorbed_flops(5120, 1, 128, 512, 64, 128, 128)
+    747324309504
     """
     widths = (N, c, r, d, v)
     return materialised_flops(B * h, h, *widths) + absorbed_flops(B * pairs, B, *widths)
