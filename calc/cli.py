@@ -15,6 +15,7 @@ from .options import (
     DRAFTED,
     ESTIMATED,
     FILES,
+    HANDOFF,
     LAYOUT,
     PRINTED,
     SHARED,
@@ -104,6 +105,7 @@ from .typed import (
     counting,
     crossed_cases,
     find_case,
+    find_handoff,
     given,
     make_precision,
     parse_context,
@@ -317,7 +319,7 @@ def fit(
 
 
 @app.command()
-@with_options(layout=LAYOUT, terms=SHARED, costs=COSTED)
+@with_options(layout=LAYOUT, terms=SHARED, handoff=HANDOFF, costs=COSTED)
 def sweep(
     model: ModelName, on: On, batch: Batch = None, context: MixedContext = None,
     phase: Phase = None, prompt: Prompt = None, output_tokens: OutputTokens = None,
@@ -332,7 +334,7 @@ def sweep(
     models: ModelsFile = None, hardware: HardwareFile = None,
     plot: Plot = None, format: Format = None, output: Output = None, quiet: Quiet = False,
     debug: Debug = False,
-    layout: Typed = {}, terms: Typed = {}, costs: Costed = {},
+    layout: Typed = {}, terms: Typed = {}, handoff: Typed = {}, costs: Costed = {},
 ) -> None:  # fmt: skip
     """Sweep batches and contexts: memory, time, throughput, regime, fits.
 
@@ -356,9 +358,18 @@ def sweep(
     )  # fmt: skip
     case = find_case(model, on, set, models, hardware, typed, layout)
     works = parse_works(phase, prompt, output_tokens, prefix, chunk, block, context, typed)
+    elsewhere = find_handoff(typed, handoff, case, layout, hardware, works)
+    if elsewhere is not None and paid is not None:
+        what = "what prompts cost that are computed on another machine is not modelled"
+        raise RooflmError(what, "--cost", "Price the prefills and the decode steps by themselves.")
     if case.model.denoises or denoise_block is not None or denoise_steps is not None:
         refuse_shared(typed, "denoised sequences")
         answer = _denoised(case, batch, context, works, denoise_block, denoise_steps)
+    elif works is not None and elsewhere is not None:
+        from .handoff import sweep_handoffs
+
+        batches = parse_counts(given(batch, "1"), "--batch")
+        answer = sweep_handoffs(case, elsewhere, batches, works)
     elif works is not None:
         from .requests import sweep_requests
 

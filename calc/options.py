@@ -211,6 +211,25 @@ SHARED: dict[str, Any] = {
 """Options of a prefix that a batch shares."""
 
 
+HANDOFF: dict[str, Any] = {
+    "prefill_on": Annotated[
+        str | None,
+        typer.Option(
+            metavar="HARDWARE",
+            help="Machine that computes prompts of a request and hands their cache on.",
+            autocompletion=_complete_hardware,
+        ),
+    ],
+    "handoff": Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE", help="Bytes a second that it hands on, one way.  [default: --network]"
+        ),
+    ],
+}
+"""Options of prompts that are computed on another machine."""
+
+
 def _with_default(option: tuple[str, Any]) -> tuple[str, tuple[Any, Any]]:
     name, said = option
     return name, cast("tuple[Any, Any]", said) if isinstance(said, tuple) else (said, None)

@@ -149,15 +149,17 @@ def sweep_page(answer: Answer) -> Page:
     beside = ["speed-up", "even batch"] if "speedup" in rows[0] else []
     each = ["a device"] if "tokens_per_s_per_device" in rows[0] else []
     paid, paid_cells = _paid(rows)
+    handed = ["prefill fits", "prefill [ms]", "hand-off [ms]", "prefills a decode"]
+    handed = handed if "handoff_s" in rows[0] else []
     heads = ["batch", "context", "weights [GB]", "cache [GB]", *state, "memory [GB]", *host, "fits",
-             *_time_heads(answer["phase"]), *_band_heads(rows, answer["phase"]), "tokens/s", *each,
-             *paid, *beside, "FLOP/B",
-             "regime"]  # fmt: skip
+             *handed, *_time_heads(answer["phase"]), *_band_heads(rows, answer["phase"]),
+             "tokens/s", *each, *paid, *beside, "FLOP/B", "regime"]  # fmt: skip
     cells = [
         (_number(r["batch"]), _number(r["context_tokens"]), show_gb(r["weights_bytes"]),
          show_gb(r["kv_cache_bytes"]), *([show_gb(r["state_bytes"])] if state else []),
          show_gb(r["memory_bytes"]), *([show_gb(r["host_bytes"])] if host else []), _yes(r["fits"]),
-         *_times(r, answer["phase"]), *_band(r, rows, answer["phase"]), _cell(r["tokens_per_s"], 1),
+         *(_handed(r) if handed else []), *_times(r, answer["phase"]),
+         *_band(r, rows, answer["phase"]), _cell(r["tokens_per_s"], 1),
          *([_cell(r["tokens_per_s_per_device"], 1)] if each else []), *paid_cells[i],
          *([_cell(r["speedup"], 1), _even(r["even_batch"])] if beside else []),
          _cell(r["intensity_flops_per_byte"], 1), r["regime"])
@@ -194,6 +196,15 @@ def _paid(rows: list[Answer]) -> tuple[list[str], list[list[str]]]:
     keys = [key for key in PAID if any(key in r for r in rows)]
     keys = [k for k in keys if not k.startswith("cached") or any(r[k] is not None for r in rows)]
     return [PAID[k] for k in keys], [[_cell(r[k], 1) for k in keys] for r in rows]
+
+
+def _handed(row: Answer) -> list[str]:
+    """Show the prefill of a prompt that is computed elsewhere, and its way."""
+    fits = row["prefill_fits"]
+    return [
+        "-" if fits is None else _yes(fits), _cell(row["prefill_s"], 1e-3),
+        _cell(row["handoff_s"], 1e-3), _cell(row["prefills_per_decode"], 1),
+    ]  # fmt: skip
 
 
 def _even(batch: int | None) -> str:

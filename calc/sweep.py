@@ -69,8 +69,10 @@ def of_each_device(row: dict[str, Any]) -> dict[str, Any]:
     """Tell the throughput of each device of a layout; nothing on one device."""
     if "devices" not in row:
         return {}
-    rate = row["tokens_per_s"]
-    return {"tokens_per_s_per_device": None if rate is None else rate / row["devices"]}
+    rate, devices = row["tokens_per_s"], row["devices"]
+    if "prefill_devices" in row:
+        devices += row["prefills_per_decode"] * row["prefill_devices"]
+    return {"tokens_per_s_per_device": None if rate is None else rate / devices}
 
 
 def devices_of(case: Case) -> dict[str, Any]:

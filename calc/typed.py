@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from .errors import RooflmError, check_choice, printable
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .case import Case
     from .compare import Place
     from .cost import Paid
+    from .handoff import Handoff
     from .requests import Work
 
 
@@ -299,6 +300,58 @@ def spread_case(case: Case, layout: Typed, node: Any) -> Case:
     )
     whole = node if isinstance(node, Node) else Node(node.name)
     return deploy(case, spread, whole)
+
+
+def find_handoff(
+    typed: Counting, handoff: Typed, case: Case, layout: Typed, hardware: str | None,
+    works: Sequence[Work] | None,
+) -> Handoff | None:  # fmt: skip
+    """Find where prompts are computed, if not where they are decoded; None where nothing was typed.
+
+    typed: how to count on both machines; a capacity is that of the decode machine alone.
+    """
+    on, speed = handoff.get("prefill_on"), handoff.get("handoff")
+    if on is None:
+        if speed is not None:
+            raise RooflmError("nothing is handed on", "--handoff", "Say --prefill-on as well.")
+        return None
+    if works is None or works[0].phase != "request":
+        what = "only requests are computed on two machines"
+        raise RooflmError(what, "--prefill-on", "Add --phase request.")
+    if case.model.denoises:
+        what = f"{case.model.name} keeps no cache that could be handed on"
+        raise RooflmError(what, "--prefill-on", "Leave the option out.")
+    from .handoff import Handoff
+    from .presets import find_machine
+
+    node = _node(on)
+    machine = find_machine(node.name, hardware)
+    own = make_case(case.model, machine, replace(typed, capacity=None))
+    links = ("link", "link_latency", "all_reduce") if node.devices not in (None, 1) else ()
+    try:
+        prefill = spread_case(own, {name: layout.get(name) for name in links}, node)
+    except RooflmError as e:
+        if e.where != "--on":
+            raise
+        fix = "Name as many devices as can split every layer."
+        raise RooflmError(e.what, "--prefill-on", fix) from None
+    latency = layout.get("link_latency")
+    return Handoff(
+        prefill,
+        _handoff_speed(speed, layout.get("network"), case, prefill),
+        0.0 if latency is None else parse_time(latency, "--link-latency"),
+    )
+
+
+def _handoff_speed(text: str | None, network: str | None, case: Case, prefill: Case) -> float:
+    """Read how fast a cache is handed on: as typed, or by as many networks as devices have."""
+    if text is not None:
+        return float(parse_size(text, "--handoff", least=1))
+    if network is None:
+        what = "how fast a cache goes from one machine to the other is not known"
+        raise RooflmError(what, "--handoff", "Say --handoff 50GB, bytes a second one way.")
+    pairs = [1 if c.layout is None else c.layout.tp * c.layout.pp for c in (case, prefill)]
+    return min(pairs) * float(parse_size(network, "--network", least=1))
 
 
 def parse_ways(layout: Typed) -> dict[str, int]:

@@ -184,6 +184,7 @@ def formulas() -> str:
         diffusion,
         estimate,
         experts,
+        handoff,
         linear_attention,
         matmul,
         memory,
@@ -205,8 +206,8 @@ def formulas() -> str:
     rows = ["| formula | what it computes | module |", "| :-- | :-- | :-- |"]
     modules = (
         matmul, attention, mla, sparse, compressed, state, ssm, linear_attention, rwkv, mlp,
-        experts, residual, model, timing, estimate, memory, sharing, requests, diffusion,
-        collectives, speculation, cost,
+        experts, residual, model, timing, estimate, memory, sharing, requests, handoff,
+        diffusion, collectives, speculation, cost,
     )  # fmt: skip
     for module in modules:
         for name, formula in FORMULAS.items():
