@@ -172,14 +172,14 @@ class Case:
     def least_ledger(
         self, segments: Sequence[Segment], pass_: Sequence[Operator]
     ) -> Sequence[Operator]:
-        """List the operators of a pass in which all tokens choose the same experts.
+        """List the operators of a pass in which all tokens choose the same experts and adapter.
 
         What sequences share is read once.
         """
         shared = any(not is_zero(s.shared) and not s.shared_once for s in segments)
         if shared:
             segments = [replace(s, shared_once=True) for s in segments]
-        if not has_experts(self.model):
+        if not has_experts(self.model) and self.model.adapters is None:
             return self._ledger(segments, self.precision) if shared else pass_
         least = replace(self.precision, routing=Routing(fewest=True))
         return self._ledger(segments, least)
@@ -197,6 +197,10 @@ def memory(case: Case, segments: Sequence[Segment], pass_: Sequence[Operator]) -
     state = sequence_state_bytes(_resident(case), case.precision)
     if not is_zero(state):
         kinds["state_bytes"] = total(held(case, s.sequences) * state for s in segments)
+    if case.model.adapters is not None:
+        from .adapters import adapters_bytes
+
+        kinds["adapters_bytes"] = adapters_bytes(case.model, case.precision)
     if not case.lecture:
         kinds["activations_bytes"] = activations_bytes(pass_)
         kinds["reserve_bytes"] = case.reserve_bytes

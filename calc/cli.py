@@ -10,6 +10,7 @@ import typer
 
 from .errors import Exit, RooflmError, check_choice, printable
 from .options import (
+    ADAPTERS,
     COSTED,
     COUNTED,
     DRAFTED,
@@ -19,6 +20,7 @@ from .options import (
     LAYOUT,
     PRINTED,
     SHARED,
+    TERMS,
     AccountingName,
     BasisName,
     Batch,
@@ -116,6 +118,7 @@ from .typed import (
     parse_ways,
     parse_works,
     refuse_shared,
+    with_adapters,
 )
 from .units import (
     parse_count,
@@ -239,13 +242,13 @@ def _checked(found: tuple[list[str], list[str]]) -> int:
 
 
 @app.command()
-@with_layout
+@with_options(layout=LAYOUT, terms=ADAPTERS)
 def show(
     model: ModelName, set: Set = [], weights: Weights = None, kv: Cache = None,
     state: State = None, accounting: AccountingName = "full", provenance: Provenance = False,
     models: ModelsFile = None, format: Format = None, output: Output = None,
     quiet: Quiet = False, debug: Debug = False,
-    layout: Typed = {},
+    layout: Typed = {}, terms: Typed = {},
 ) -> None:  # fmt: skip
     """Show a model: parameters by part, bytes by format, cache by layer kind.
 
@@ -257,8 +260,9 @@ def show(
 
     check_choice(accounting, ("full", "lecture"), "--accounting")
     changes, norms = parse_settings(set), accounting == "full"
-    found = find_model(model, changes, models)
-    precision = make_precision(Counting(weights, kv, state=state), None, found)
+    typed = Counting(weights, kv, accounting, state=state, terms=terms)
+    found = with_adapters(find_model(model, changes, models), typed)
+    precision = make_precision(typed, None, found)
     answer = answer_show(found, precision, norms)
     if changes:
         from .prune import against
@@ -277,7 +281,7 @@ def show(
 
 
 @app.command()
-@with_options(layout=LAYOUT, terms=SHARED)
+@with_options(layout=LAYOUT, terms=TERMS)
 def fit(
     model: ModelName, on: On, batch: Batch = None, context: Context = None, set: Set = [],
     weights: Weights = None, kv: Cache = None, state: State = None,
@@ -319,7 +323,7 @@ def fit(
 
 
 @app.command()
-@with_options(layout=LAYOUT, terms=SHARED, handoff=HANDOFF, costs=COSTED)
+@with_options(layout=LAYOUT, terms=TERMS, handoff=HANDOFF, costs=COSTED)
 def sweep(
     model: ModelName, on: On, batch: Batch = None, context: MixedContext = None,
     phase: Phase = None, prompt: Prompt = None, output_tokens: OutputTokens = None,
@@ -428,7 +432,7 @@ def _denoised(
 
 
 @app.command()
-@with_options(layout=LAYOUT, terms=SHARED, costs=COSTED)
+@with_options(layout=LAYOUT, terms=TERMS, costs=COSTED)
 def compare(
     model: ManyModels, on: ManyOn = [], batch: Batch = None, context: Context = None,
     phase: Phase = None, prompt: Prompt = None, output_tokens: OutputTokens = None,
@@ -476,7 +480,7 @@ def compare(
 
 
 @app.command()
-@with_options(layout=LAYOUT, terms=SHARED)
+@with_options(layout=LAYOUT, terms=TERMS)
 def roofline(
     model: ModelName, on: On, batch: OneBatch = "1", context: OneContext = "1024", set: Set = [],
     weights: Weights = None, routing: RoutingName = None, kv: Cache = None, state: State = None,

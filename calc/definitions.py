@@ -348,7 +348,9 @@ def _by_part(pass_: Sequence[Operator], key: str, of: Callable[[list[Operator]],
     """Define a sum over operators as the sum of named subtotals, one an operator class."""
     groups: dict[str, list[Operator]] = {}
     for op in pass_:
-        groups.setdefault(op.part.replace(" ", "_"), []).append(op)
+        # The bytes of all adapters are a figure of memory: those of a pass have another name.
+        part = "read_adapters" if op.part == "adapters" else op.part.replace(" ", "_")
+        groups.setdefault(part, []).append(op)
     subtotals = {f"{part}_{key}": of(ops) for part, ops in groups.items()}
     known = {name: subtotal for name, subtotal in subtotals.items() if not is_zero(subtotal)}
     return {key: _sum(known), **known}

@@ -136,10 +136,18 @@ def show_ranks(model: Model, ways: Mapping[str, int], precision: Precision) -> d
             "weights_bytes": weights_bytes(rank.model, precision),
             "cache_bytes_per_token": token_bytes(rank.model, precision) / layout.cp,
             "layers": rank.model.layers,
+            **({} if model.adapters is None else _adapters(rank.model, precision)),
         }
         for rank in shard(model, layout)
     ]
     return {"devices": layout.devices, "ranks": rows, "layout": remarks(model, layout)}
+
+
+def _adapters(model: Model, precision: Precision) -> dict[str, Any]:
+    """Tell what the adapters of a rank take."""
+    from .adapters import adapters_bytes
+
+    return {"adapters_bytes": adapters_bytes(model, precision)}
 
 
 def told(case: Case) -> list[str]:

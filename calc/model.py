@@ -19,6 +19,7 @@ from .state import Kept
 from .weights import Tensor, vector
 
 if TYPE_CHECKING:
+    from .adapters import Adapters
     from .residual import Residual
     from .rwkv import ChannelMix
 
@@ -77,6 +78,8 @@ class Model:
     source: str = ""
     provenance: tuple[tuple[str, str, str], ...] = ()
     """Where each field came from: name, value, and the key, derivation or class default."""
+    adapters: Adapters | None = None
+    """Low-rank adapters beside the weights, which count as no parameters of the model."""
     residual: Residual | None = None
     """What surrounds the layers: hyper-connections, embeddings of each layer."""
     extras: tuple[tuple[str, int], ...] = ()
@@ -437,6 +440,10 @@ def _layer_operators(
         )
     yield from group.mixer.operators(D, group.count, segments, precision)
     yield from group.ffn.operators(D, group.count, segments, precision)
+    if model.adapters is not None:
+        from .adapters import operators
+
+        yield from operators(model, group, segments, precision)
 
 
 def _projection(name: str, rows: Q, D: Q, F: Q, precision: Precision) -> Operator:

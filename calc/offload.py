@@ -40,6 +40,9 @@ def offload(case: Case, layers: int | None, bytes_per_s: float | None) -> Case:
         raise RooflmError(what, "--gpu-layers", "Leave out the option, or the layout.")
     if layers == model.layers:
         return case
+    if model.adapters is not None:
+        what = "adapters of layers in host memory are not modelled"
+        raise RooflmError(what, "--gpu-layers", "Leave out one of the two options.")
     if any(g.copies is not None for g in model.groups):
         what = f"layers of {model.name} share weights, which are not parted"
         raise RooflmError(what, "--gpu-layers", "Leave the option out.")

@@ -211,6 +211,27 @@ SHARED: dict[str, Any] = {
 """Options of a prefix that a batch shares."""
 
 
+ADAPTERS: dict[str, Any] = {
+    "lora": Annotated[
+        str | None,
+        typer.Option(
+            "--lora",
+            metavar="RANKxCOUNT",
+            help="Adapters beside the weights: 16 is one of rank 16, 16x8 are eight.",
+        ),
+    ],
+    "lora_targets": Annotated[
+        str | None,
+        typer.Option(
+            "--lora-targets",
+            metavar="NAME",
+            help="Matrices that have them: all (attention and MLP, default), or attention.",
+        ),
+    ],
+}
+"""Options of low-rank adapters."""
+TERMS = SHARED | ADAPTERS
+"""Options of further terms of a pass."""
 HANDOFF: dict[str, Any] = {
     "prefill_on": Annotated[
         str | None,

@@ -122,15 +122,17 @@ def _changed(found: Answer) -> Table:
 
 def fit_page(answer: Answer) -> Page:
     """Lay out what fills the memory."""
-    state = ["state [GB]"] if "state_bytes" in answer["rows"][0]["memory"] else []
+    kinds = {"state_bytes": "state [GB]", "adapters_bytes": "adapters [GB]"}
+    more = [kind for kind in kinds if kind in answer["rows"][0]["memory"]]
     host = ["host [GB]"] if "host_bytes" in answer["rows"][0] else []
-    heads = ["batch", "context", "weights [GB]", "cache [GB]", *state, "activations [GB]",
+    heads = ["batch", "context", "weights [GB]", "cache [GB]", *(kinds[k] for k in more),
+             "activations [GB]",
              "reserve [GB]",
              "memory [GB]", *host, "margin [GB]", "fits", "sequences that fit"]  # fmt: skip
     rows = [
         (f"{r['batch']:,}", f"{r['context_tokens']:,}", show_gb(r["memory"]["weights_bytes"]),
          show_gb(r["memory"]["kv_cache_bytes"]),
-         *([show_gb(r["memory"]["state_bytes"])] if state else []),
+         *(show_gb(r["memory"][kind]) for kind in more),
          _gb(r["memory"].get("activations_bytes")),
          _gb(r["memory"].get("reserve_bytes")), show_gb(r["memory_bytes"]),
          *([show_gb(r["host_bytes"])] if host else []),
@@ -144,19 +146,21 @@ def fit_page(answer: Answer) -> Page:
 def sweep_page(answer: Answer) -> Page:
     """Lay out a sweep of decode steps, prefills or requests."""
     rows = answer["rows"]
-    state = ["state [GB]"] if "state_bytes" in rows[0] else []
+    kinds = {"state_bytes": "state [GB]", "adapters_bytes": "adapters [GB]"}
+    more = [kind for kind in kinds if kind in rows[0]]
     host = ["host [GB]"] if "host_bytes" in rows[0] else []
     beside = ["speed-up", "even batch"] if "speedup" in rows[0] else []
     each = ["a device"] if "tokens_per_s_per_device" in rows[0] else []
     paid, paid_cells = _paid(rows)
     handed = ["prefill fits", "prefill [ms]", "hand-off [ms]", "prefills a decode"]
     handed = handed if "handoff_s" in rows[0] else []
-    heads = ["batch", "context", "weights [GB]", "cache [GB]", *state, "memory [GB]", *host, "fits",
-             *handed, *_time_heads(answer["phase"]), *_band_heads(rows, answer["phase"]),
-             "tokens/s", *each, *paid, *beside, "FLOP/B", "regime"]  # fmt: skip
+    heads = ["batch", "context", "weights [GB]", "cache [GB]", *(kinds[k] for k in more),
+             "memory [GB]", *host, "fits", *handed, *_time_heads(answer["phase"]),
+             *_band_heads(rows, answer["phase"]), "tokens/s", *each, *paid, *beside, "FLOP/B",
+             "regime"]  # fmt: skip
     cells = [
         (_number(r["batch"]), _number(r["context_tokens"]), show_gb(r["weights_bytes"]),
-         show_gb(r["kv_cache_bytes"]), *([show_gb(r["state_bytes"])] if state else []),
+         show_gb(r["kv_cache_bytes"]), *(show_gb(r[kind]) for kind in more),
          show_gb(r["memory_bytes"]), *([show_gb(r["host_bytes"])] if host else []), _yes(r["fits"]),
          *(_handed(r) if handed else []), *_times(r, answer["phase"]),
          *_band(r, rows, answer["phase"]), _cell(r["tokens_per_s"], 1),

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 def common_once(B: Q, each: Q, common: Q) -> Q:
     """Cache that B sequences hold or read where a part is the same in all: h + B(s - h).
 
-    B: sequences [1]; each: cache of one of them, s; common: the part that is the same, h (both in
-    tokens or in bytes). Returns the same unit [B].
+    B: sequences [1]; each: cache of one of them, s [tokens]; common: the part that is the same, h
+    [tokens]. Returns [tokens], or bytes of bytes.
 
     >>> common_once(32, each=2560, common=2048) * 131072
     2415919104

@@ -42,6 +42,13 @@ def show(model: Model, precision: Precision, norms: bool = True) -> dict[str, An
     left_out = 0 if norms else parts["norms"] + parts.get("qk_norm", 0)
     total = total_parameters(model, norms)
     counted = {k: v for k, v in parts.items() if norms or k not in ("norms", "qk_norm")}
+    about: dict[str, Any] = {}
+    said: list[str] = []
+    if model.adapters is not None:
+        from .adapters import described
+        from .adapters import told as adapters_told
+
+        about, said = described(model, precision), adapters_told(model, precision)
     return {
         "schema": "rooflm.show/1",
         "model": model.name,
@@ -62,10 +69,12 @@ def show(model: Model, precision: Precision, norms: bool = True) -> dict[str, An
         },
         "file_bytes": model.file_bytes,
         "cache": cache(model, precision),
+        **about,
         "unusual": list(dict.fromkeys(unusual(model))),
         "assumptions": [
             f"{told(precision)}, cache {precision.cache.name}",
             *file_told(model),
+            *said,
             "active: used for a token, embeddings included; streamed: read by a decode step at "
             "batch 1 (the input embedding is a gather)",
         ]

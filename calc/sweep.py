@@ -333,6 +333,10 @@ def assumptions(
 
         said += spread_told(case)
     said += sharing_told(case)
+    if case.model.adapters is not None:
+        from .adapters import told as adapters_told
+
+        said += adapters_told(case.model, formats, case.layout is not None)
     if case.offloads:
         from .offload import told as offload_told
 

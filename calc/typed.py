@@ -47,7 +47,7 @@ class Counting:
     gpu_share: str | None = None
     estimating: Estimating | None = None
     terms: Typed = field(default_factory=dict[str, "str | None"])
-    """Further terms of a pass: what sequences share."""
+    """Further terms of a pass: what sequences share, and adapters."""
     hardware_scale: str | None = None
 
 
@@ -108,6 +108,7 @@ def make_case(model: Any, machine: Any, typed: Counting) -> Case:
     check_choice(time_model, TIME_MODELS, "--time-model")
     capacity, share = typed.capacity, typed.gpu_share
     machine = _scaled(machine, typed.hardware_scale)
+    model = with_adapters(model, typed)
     precision = make_precision(typed, machine, model)
     return Case(
         model=model,
@@ -157,6 +158,25 @@ def _sharing(model: Any, typed: Counting) -> dict[str, Any]:
         return shared
     why = "no published step reads a shared prefix once"
     return shared | {"prefix_once": True, "constants": None, "no_estimate": why}
+
+
+def with_adapters(model: Any, typed: Counting) -> Any:
+    """Put adapters beside the weights of a model; the model itself where nothing was typed."""
+    text, targets = typed.terms.get("lora"), typed.terms.get("lora_targets")
+    if text is None:
+        if targets is not None:
+            raise RooflmError("there are no adapters", "--lora-targets", "Say --lora 16 as well.")
+        return model
+    from .adapters import Adapters, adapted
+
+    if typed.accounting == "lecture":
+        what = "the lecture's accounting has no adapters"
+        raise RooflmError(what, "--lora", "Leave out one of the two options.")
+    named: Any = given(targets, "all")
+    check_choice(named, ("all", "attention"), "--lora-targets")
+    rank, times, count = text.partition("x")
+    held = parse_count(count, "--lora") if times else 1
+    return adapted(model, Adapters(parse_count(rank, "--lora"), held, named))
 
 
 def parse_contexts(text: str | None, typed: Counting) -> list[int]:

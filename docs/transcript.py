@@ -177,6 +177,7 @@ def formulas() -> str:
     import inspect
 
     from rooflm.calc import (
+        adapters,
         attention,
         collectives,
         compressed,
@@ -206,7 +207,7 @@ def formulas() -> str:
     rows = ["| formula | what it computes | module |", "| :-- | :-- | :-- |"]
     modules = (
         matmul, attention, mla, sparse, compressed, state, ssm, linear_attention, rwkv, mlp,
-        experts, residual, model, timing, estimate, memory, sharing, requests, handoff,
+        experts, adapters, residual, model, timing, estimate, memory, sharing, requests, handoff,
         diffusion, collectives, speculation, cost,
     )  # fmt: skip
     for module in modules:
