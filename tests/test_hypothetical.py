@@ -96,7 +96,7 @@ def test_scaled_figures_scale_what_they_limit(rooflm: Terminal) -> None:
     )
 
 
-@pytest.mark.parametrize("factors", ["bandwith=2", "bandwidth", "bandwidth=0", "bandwidth=-1"])
+@pytest.mark.parametrize("factors", ["speed=2", "bandwidth", "bandwidth=0", "bandwidth=-1"])
 def test_figures_that_cannot_be_scaled_are_refused(rooflm: Terminal, factors: str) -> None:
     """An unknown figure and a factor that is not positive."""
     assert rooflm("sweep", "llama-2-13b", "--on", "h100-sxm", "--hardware-scale", factors).code == 2

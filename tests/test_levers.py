@@ -141,7 +141,7 @@ def test_the_table_holds_every_command(rooflm: Terminal) -> None:
     [
         (("--by", "speed"), "unknown value 'speed'"),
         (("--basis", "guess"), "unknown value 'guess'"),
-        (("--draft", "lama", "--batch", "0"), "below 1"),
+        (("--draft", "eagle", "--batch", "0"), "below 1"),
     ],
 )
 def test_wrong_words_are_refused(rooflm: Terminal, words: tuple[str, ...], said: str) -> None:
