@@ -345,15 +345,15 @@ def find_handoff(
     from .presets import find_machine
 
     node = _node(on)
-    machine = find_machine(node.name, hardware)
-    own = make_case(case.model, machine, replace(typed, capacity=None))
     links = ("link", "link_latency", "all_reduce") if node.devices not in (None, 1) else ()
     try:
+        machine = find_machine(node.name, hardware)
+        own = make_case(case.model, machine, replace(typed, capacity=None))
         prefill = spread_case(own, {name: layout.get(name) for name in links}, node)
     except RooflmError as e:
         if e.where != "--on":
             raise
-        fix = "Name as many devices as can split every layer."
+        fix = "`rooflm hardware` lists what is known; as many devices as split every layer will do."
         raise RooflmError(e.what, "--prefill-on", fix) from None
     latency = layout.get("link_latency")
     return Handoff(

@@ -171,7 +171,7 @@ def test_what_is_taken_for_granted_is_said(rooflm: Terminal) -> None:
         (f"{REQUEST} --prefill-on h200-sxm", "Say --handoff 50GB"),
         (f"{REQUEST} --handoff 50GB", "Say --prefill-on"),
         (f"{REQUEST} --handoff 0 --prefill-on h200-sxm", "below 1 byte"),
-        (f"{REQUEST} --handoff 50GB --prefill-on h300", "h300"),
+        (f"{REQUEST} --handoff 50GB --prefill-on h300", "'h300' (--prefill-on)"),
         (f"{REQUEST} --handoff 50GB --prefill-on 3xh100-sxm", "cannot be split 3 ways"),
         (f"{REQUEST} --handoff 50GB --prefill-on h200-sxm --output-tokens 1", "2 or more"),
         (f"{REQUEST} --handoff 50GB --prefill-on h200-sxm --gpu-layers 4", "--gpu-layers"),
