@@ -179,7 +179,8 @@ def _grid_rows(case: Case, batches: Sequence[int], contexts: Sequence[int]) -> l
     lists: dict[str, list[Any]] = {}
     for key, value in step_row(case, case.step(B, S), B, S).items():
         column: list[Any] = np.broadcast_to(np.asarray(value, dtype=object), shape).ravel().tolist()
-        if key in whole:
+        # A count that is whole at the first point only, such as an expected number, keeps its rest.
+        if key in whole and all(abs(v - round(v)) <= 1e-9 * abs(v) for v in column):
             column = [round(v) for v in column]
         lists[key] = column
     return [dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)]

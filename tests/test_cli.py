@@ -13,8 +13,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from rooflm.calc import sweep
+from rooflm.calc.case import Case
+from rooflm.calc.presets import find_machine, find_model
 
 from .helpers import Terminal, only
 
@@ -123,6 +128,23 @@ def test_ranges_and_multiples(rooflm: Terminal) -> None:
     assert [r["batch"] for r in rows[:7]] == [1, 2, 4, 8, 1, 5, 9]
     assert rooflm.json(*SWEEP, "--batch", "1.001k,1e3")["rows"][0]["batch"] == 1001
     assert [rows[0]["context_tokens"], rows[-1]["context_tokens"]] == [1000, 2048]
+
+
+def test_a_count_that_is_whole_at_its_first_point_only_keeps_its_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An expected number is an integer where one sequence touches one thing, and no other is."""
+
+    def row(case: object, segments: object, B: Any, S: Any) -> dict[str, Any]:
+        whole = isinstance(B, int)
+        return {"batch": B, "touched": 1 if whole else (B + 1) / 2}
+
+    monkeypatch.setattr(sweep, "step_row", row)
+    case = Case(find_model("llama-3-8b"), find_machine("h100-sxm"))
+    rows = sweep.sweep(case, list(range(1, 601)), [1024])["rows"]
+
+    assert [r["touched"] for r in rows[:4]] == [1, 1.5, 2, 2.5]
+    assert all(isinstance(r["batch"], int) for r in rows)
 
 
 def test_a_grid_equals_single_points(rooflm: Terminal) -> None:
