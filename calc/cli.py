@@ -18,10 +18,12 @@ from .options import (
     FILES,
     HANDOFF,
     LAYOUT,
+    PLANNED,
     PRINTED,
     SHARED,
     TERMS,
     AccountingName,
+    Aim,
     BasisName,
     Batch,
     Bits,
@@ -33,21 +35,24 @@ from .options import (
     Chunk,
     ConstantNames,
     Context,
-    Costed,
     Debug,
     DenoiseBlock,
     DenoiseSteps,
+    Devices,
     DraftCost,
     Draws,
     EachRow,
     EngineName,
     First,
     Format,
+    FrontierPlot,
     GpuShare,
     GroupBy,
+    Grouped,
     GroupSize,
     HardwareFile,
     HardwareScale,
+    Latency,
     LeverAcceptance,
     LeverDraft,
     ManyModels,
@@ -74,6 +79,7 @@ from .options import (
     OutputTokens,
     Per,
     Phase,
+    PlannedBatch,
     Plot,
     Prefix,
     Prompt,
@@ -85,11 +91,14 @@ from .options import (
     Scale,
     Sensitivity,
     Set,
+    SolvedBatch,
     State,
     Symmetric,
     TensorName,
+    Throughput,
     TimeModelName,
     TokensPerStep,
+    Top,
     Typed,
     Unsigned,
     Values,
@@ -100,14 +109,24 @@ from .options import (
     with_layout,
     with_options,
 )
-from .output import OutputFormat, Page, format_of, render, terminal_width, write
+from .output import (
+    OutputFormat,
+    Page,
+    format_of,
+    progress_on,
+    render,
+    terminal_width,
+    write,
+)
 from .typed import (
+    LINKS,
     Counting,
     Estimating,
     counting,
     crossed_cases,
     find_case,
     find_handoff,
+    find_site,
     given,
     make_precision,
     parse_context,
@@ -117,7 +136,9 @@ from .typed import (
     parse_settings,
     parse_ways,
     parse_works,
+    refuse_degrees,
     refuse_shared,
+    retyped,
     with_adapters,
 )
 from .units import (
@@ -338,7 +359,7 @@ def sweep(
     models: ModelsFile = None, hardware: HardwareFile = None,
     plot: Plot = None, format: Format = None, output: Output = None, quiet: Quiet = False,
     debug: Debug = False,
-    layout: Typed = {}, terms: Typed = {}, handoff: Typed = {}, costs: Costed = {},
+    layout: Typed = {}, terms: Typed = {}, handoff: Typed = {}, costs: Grouped = {},
 ) -> None:  # fmt: skip
     """Sweep batches and contexts: memory, time, throughput, regime, fits.
 
@@ -445,7 +466,7 @@ def compare(
     reserve: Reserve = "0", gpu_share: GpuShare = None, models: ModelsFile = None,
     hardware: HardwareFile = None,
     format: Format = None, output: Output = None, quiet: Quiet = False, debug: Debug = False,
-    layout: Typed = {}, terms: Typed = {}, costs: Costed = {},
+    layout: Typed = {}, terms: Typed = {}, costs: Grouped = {},
 ) -> None:  # fmt: skip
     """Compare models and machines on the same work, side by side.
 
@@ -502,7 +523,7 @@ def roofline(
     _emit(answer, roofline_page(answer), _printing(format, output, quiet))
 
 
-MAYBE_ESTIMATES = ("time_s", "tokens_per_s")
+TIMES = ("time_s", "tokens_per_s")
 """Quantities beside those of an estimate that may be one."""
 
 
@@ -510,7 +531,7 @@ def _of_a_step(
     quantity: str, phase: str | None, layout: Typed, sensitivity: bool, how: Estimating
 ) -> "Estimating | None":
     """Explain estimates of decode steps on one device; all else at the bound."""
-    wanted = "estimate" in quantity or quantity in MAYBE_ESTIMATES
+    wanted = "estimate" in quantity or quantity in TIMES
     plain = phase in (None, "decode") and not any(layout.values()) and not sensitivity
     if not plain and ("estimate" in quantity or how != Estimating()):
         what = "estimates are explained of decode steps on one device"
@@ -580,15 +601,11 @@ def explain(
 @with_options(layout=LAYOUT, terms=SHARED)
 def solve(
     unknown: Annotated[
-        str, typer.Argument(help="batch, context, bandwidth, compute, capacity or throughput.")
+        str,
+        typer.Argument(help="batch, context, bandwidth, compute, capacity, throughput, devices."),
     ],
-    model: ModelName, on: On, batch: OneBatch = "1", context: OneContext = "1024",
-    latency: Annotated[
-        str | None, typer.Option(metavar="TIME", help="A step takes at most this: 20ms.")
-    ] = None,
-    throughput: Annotated[
-        str | None, typer.Option(metavar="RATE", help="Tokens a second to reach: 2500.")
-    ] = None,
+    model: ModelName, on: On, batch: SolvedBatch = None, context: OneContext = "1024",
+    latency: Latency = None, throughput: Throughput = None,
     share: Annotated[
         str | None, typer.Option(metavar="SHARE", help="Share of the throughput limit: 90%.")
     ] = None,
@@ -610,6 +627,8 @@ def solve(
     Example: rooflm solve batch llama-2-13b --on h100-sxm --context 1024 --latency 20ms
 
     Example: rooflm solve batch llama-2-13b --on h100-sxm --when compute-bound
+
+    Example: rooflm solve devices llama-3-70b --on h100-sxm --context 4k --latency 15ms --batch 32
     """
     from .pages import solve_page
     from .solve import UNKNOWNS, WHENS, Target
@@ -618,7 +637,7 @@ def solve(
 
     how = _printing(format, output, quiet)
     asked: Any = unknown
-    check_choice(asked, UNKNOWNS, "UNKNOWN")
+    check_choice(asked, (*UNKNOWNS, "devices"), "UNKNOWN")
     known: Any = when
     if known is not None:
         check_choice(known, WHENS, "--when")
@@ -632,9 +651,27 @@ def solve(
         weights, kv, accounting, time_model, reserve, capacity, None, state,
         tokens_per_step, gpu_share, terms=terms,
     )  # fmt: skip
-    case = find_case(model, on, set, models, hardware, typed, layout)
-    B = parse_count(batch, "--batch")
+    B = parse_count(given(batch, "1"), "--batch")
     S = parse_count(context, "--context") if unknown == "context" else parse_context(context, typed)
+    if asked == "devices":
+        if share is not None or known is not None or sensitivity:
+            what = "devices are solved for a latency, a throughput or both"
+            raise RooflmError(what, "--share, --when, --sensitivity", "Leave the option out.")
+        from .layout_search import Ask
+        from .plan import solve_devices
+
+        words = retyped({
+            "set": set, "weights": weights, "kv": kv, "state": state, "time_model": time_model,
+            "reserve": reserve, "capacity": capacity, "gpu_share": gpu_share, "models": models,
+            "hardware": hardware, **{name: layout[name] for name in LINKS}, **terms,
+        })  # fmt: skip
+        refuse_degrees(layout)
+        site, _ = find_site(model, on, set, models, hardware, typed, layout, words)
+        ask = Ask((1,), S, B if batch else None, target.latency_s, target.tokens_per_s)
+        answer = solve_devices(site, ask, progress_on(sys.stderr))
+        _emit(answer, solve_page(answer), how)
+        return Exit.DONE if answer["feasible"] else Exit.NO
+    case = find_case(model, on, set, models, hardware, typed, layout)
     answer = answer_solve(case, asked, B, S, target)
     if sensitivity:
         at = {"batch": B, "context": S}
@@ -667,7 +704,7 @@ def speculate(
     """
     from . import pages_speculate as pages
     from . import speculate as answers
-    from .typed_drafts import find_speculation, parse_chances, parse_costs, parse_laws
+    from .typed_drafts import find_speculation, parse_chances, parse_laws, parse_ratios
 
     printing = _printing(how["format"], how["output"], how["quiet"])
     modes = {"TARGET": target, "--p, --q": p or q, "--draft-cost": draft_cost}
@@ -688,7 +725,7 @@ def speculate(
             raise RooflmError("acceptance is needed", "--acceptance", "Say --acceptance 0.8.")
         alphas = [float(a) for a in parse_chances(drafted["acceptance"], "--acceptance")]
         tried = [] if lengths is None else parse_counts(lengths, "--draft-tokens")
-        answer = answers.ideal(alphas, parse_costs(draft_cost), tried)
+        answer = answers.ideal(alphas, parse_ratios(draft_cost), tried)
         _emit(answer, pages.ideal_page(answer), printing)
         return
     if on is None or target is None:
@@ -714,7 +751,7 @@ def speculate(
 def levers(
     model: ModelName, on: On, batch: OneBatch = "1", context: OneContext = "1024",
     by: RankedBy = "time", draft: LeverDraft = None, acceptance: LeverAcceptance = None,
-    set: Set = [], *, counted: Typed, estimated: Typed, costs: Costed, files: Typed, layout: Typed,
+    set: Set = [], *, counted: Typed, estimated: Typed, costs: Grouped, files: Typed, layout: Typed,
     how: dict[str, Any],
 ) -> None:  # fmt: skip
     """Tell which change would help most: every lever tried, ranked by its effect.
@@ -744,6 +781,62 @@ def levers(
     }  # fmt: skip
     answer = answer_levers(words, chosen, parse_costs(costs) or Paid())
     _emit(answer, levers_page(answer), printing)
+
+
+@app.command()
+@with_options(
+    counting=COUNTED, estimating=ESTIMATED, layout=PLANNED, costs=COSTED, files=FILES,
+    printing=PRINTED,
+)  # fmt: skip
+def plan(
+    model: ModelName, on: On, devices: Devices = None, batch: PlannedBatch = None,
+    context: OneContext = "1024", latency: Latency = None, throughput: Throughput = None,
+    by: Aim = None, top: Top = "10", set: Set = [], plot: FrontierPlot = None,
+    counting: Grouped = {}, estimating: Typed = {}, layout: Typed = {}, costs: Grouped = {},
+    files: Typed = {}, printing: Grouped = {},
+) -> int:  # fmt: skip
+    """Plan a deployment: every layout that meets a target, best first, with its command.
+
+    Exits with 1 where none does; the one that is nearest is told.
+
+    Example: rooflm plan llama-3-70b --on h100-sxm --devices 1:16 --context 4k --latency 30ms
+
+    Example: rooflm plan deepseek-v3 --on 8xh200-sxm --devices 8,16 --network 50GB --batch 256
+    """
+    from .cost import Paid, economics_of
+    from .layout_search import AIMS, Ask
+    from .pages_plan import plan_page
+    from .plan import plan as answer_plan
+
+    how = _printing(printing["format"], printing["output"], bool(printing["quiet"]))
+    estimates = Estimating(**estimating)
+    words = (*retyped({"set": set, **files, **counting, **estimating, "basis": None, **costs}),)
+    linked = retyped({name: layout[name] for name in LINKS})
+    words += linked if any(costs.values()) else (*linked, "--cost")
+    site, known = find_site(
+        model, on, set, files["models"], files["hardware"],
+        Counting(**counting, estimating=estimates), layout, words,
+    )  # fmt: skip
+    if by is not None:
+        check_choice(by, AIMS, "--by")
+    ask = Ask(
+        devices=tuple(known if devices is None else parse_counts(devices, "--devices")),
+        context=parse_count(context, "--context"),
+        batch=None if batch is None else parse_count(batch, "--batch"),
+        latency_s=None if latency is None else parse_time(latency, "--latency"),
+        tokens_per_s=None if throughput is None else parse_rate(throughput, "--throughput"),
+        by=by,
+        top=parse_count(top, "--top"),
+        fixed=parse_ways(layout),
+        economics=economics_of(site.case.machine, parse_costs(costs) or Paid()),
+    )
+    answer = answer_plan(site, ask, estimates.basis, progress_on(sys.stderr))
+    if plot is not None:
+        from ..plots.plan import draw
+
+        draw(answer, plot)
+    _emit(answer, plan_page(answer), how)
+    return Exit.DONE if answer["feasible"] else Exit.NO
 
 
 @app.command()

@@ -373,6 +373,9 @@ Output = Annotated[
 Plot = Annotated[
     str | None, typer.Option(metavar="FILE", help="Draw time and throughput too: PNG, SVG or PDF.")
 ]
+FrontierPlot = Annotated[
+    str | None, typer.Option("--plot", metavar="FILE", help="Draw the frontier: PNG, SVG or PDF.")
+]
 Provenance = Annotated[
     bool, typer.Option("--provenance", help="Tell where each field of the model came from.")
 ]
@@ -523,6 +526,53 @@ ESTIMATED: dict[str, Any] = {
     "engine": EngineName, "calibration": CalibrationFile, "basis": BasisName,
 }  # fmt: skip
 """Options of an estimate."""
+Grouped: TypeAlias = Mapping[str, Any]
+"""What was typed of a group of options."""
+PLANNED: dict[str, Any] = {
+    name: said for name, said in LAYOUT.items() if name not in ("gpu_layers", "host_link")
+}
+"""Options of a layout that is looked for: degrees that are given, and links."""
+Latency = Annotated[
+    str | None,
+    typer.Option("--latency", metavar="TIME", help="A step takes at most this: 20ms."),
+]
+Throughput = Annotated[
+    str | None,
+    typer.Option("--throughput", metavar="RATE", help="Tokens a second to reach: 2500."),
+]
+Devices = Annotated[
+    str | None,
+    typer.Option(
+        "--devices", metavar="COUNTS", help="Numbers of devices to try: 1:16 or 4,8.  [default: "
+        "1:8, or as many as --on names]",
+    ),
+]  # fmt: skip
+PlannedBatch = Annotated[
+    str | None,
+    typer.Option(
+        "--batch",
+        metavar="COUNT",
+        help="Sequences of the whole deployment.  [default: what suits each layout]",
+    ),
+]
+SolvedBatch = Annotated[
+    str | None,
+    typer.Option(
+        "--batch",
+        metavar="COUNT",
+        help="Sequences.  [default: 1; for devices what suits each layout]",
+    ),
+]
+Aim = Annotated[
+    str | None,
+    typer.Option(
+        "--by",
+        metavar="WHAT",
+        help="What is best: cost (of a token), latency, throughput or devices.  [default: cost, "
+        "or devices with --throughput]",
+    ),
+]
+Top = Annotated[str, typer.Option("--top", metavar="COUNT", help="Layouts that are shown.")]
 COSTED: dict[str, Any] = {
     "cost": (Annotated[bool, typer.Option("--cost", help="Cost and energy of tokens too.")], False),
     "price": Annotated[
@@ -550,8 +600,6 @@ COSTED: dict[str, Any] = {
     ],
 }
 """Options of cost and energy; any of them asks for both."""
-Costed: TypeAlias = Mapping[str, Any]
-"""What was typed of them."""
 RankedBy = Annotated[
     str, typer.Option("--by", metavar="WHAT", help="Rank by time, throughput, memory or cost.")
 ]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 from .errors import RooflmError
 from .plain import is_list, is_map
@@ -247,3 +247,26 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def progress_on(stream: TextIO | None) -> Callable[[int, int], None]:
+    """Make what tells how far long work is: on a terminal only, and after two seconds of it."""
+    import time
+
+    last = time.monotonic() + 1
+    live = stream is not None and stream.isatty()
+
+    def tell(done: int, of: int) -> None:
+        nonlocal last
+        if not live or stream is None:
+            return
+        if done >= of:
+            stream.write("\x1b[K")
+        elif time.monotonic() >= last + 1:
+            last = time.monotonic()
+            stream.write(f"rooflm: {done:,} of {of:,}\x1b[K\r")
+        else:
+            return
+        stream.flush()
+
+    return tell

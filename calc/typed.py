@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from .errors import RooflmError, check_choice, printable
 from .options import Typed
@@ -22,8 +22,14 @@ if TYPE_CHECKING:
     from .case import Case
     from .compare import Place
     from .cost import Paid
+    from .deployment import Spread
     from .handoff import Handoff
+    from .layout_search import Site
     from .requests import Work
+
+
+LINKS = ("link", "network", "link_latency", "all_reduce")
+"""Options of a layout that say what joins devices."""
 
 
 def given(text: str | None, usual: str) -> str:
@@ -261,15 +267,51 @@ def find_case(
     layout: Typed,
 ) -> Case:
     """Find a model and a machine by name, and make a case of them, spread as was typed."""
+    node = _node(on)
+    return spread_case(
+        _one_device(model, node.name, settings, models, hardware, typed), layout, node
+    )
+
+
+def _one_device(
+    model: str, on: str, settings: list[str], models: str | None, hardware: str | None,
+    typed: Counting,
+) -> Case:  # fmt: skip
+    """Find a model and a machine by name, and make a case of them."""
     from .model import has_experts
     from .presets import find_machine, find_model
 
-    node = _node(on)
-    machine = find_machine(node.name, hardware)
+    machine = find_machine(on, hardware)
     found = find_model(model, parse_settings(settings), models)
     if typed.routing is not None and not has_experts(found):
         raise RooflmError(f"{found.name} has no experts", "--routing", "Leave the option out.")
-    return spread_case(make_case(found, machine, typed), layout, node)
+    return make_case(found, machine, typed)
+
+
+def refuse_degrees(layout: Typed) -> None:
+    """Refuse a layout where it is looked for."""
+    for name, text in layout.items():
+        if text is not None and name not in LINKS:
+            option = f"--{name.replace('_', '-')}"
+            raise RooflmError("the layout is solved for", option, "Leave the option out.")
+
+
+def find_site(
+    model: str, on: str, settings: list[str], models: str | None, hardware: str | None,
+    typed: Counting, links: Typed, words: Sequence[str],
+) -> tuple[Site, list[int]]:  # fmt: skip
+    """Find a model and a machine for layouts that are looked for, and the devices that --on names.
+
+    links: what was typed of them; words: options that were typed, for commands that are told.
+    """
+    from .layout_search import Site
+
+    node = _node(on)
+    case = _one_device(model, node.name, settings, models, hardware, typed)
+    spread = parse_spread({name: text for name, text in links.items() if name in LINKS})
+    site = Site(case, node.name, node.devices, spread, tuple(words), model)
+    most = 8 if node.devices is None else node.devices * node.nodes
+    return site, list(range(1, most + 1))
 
 
 def _node(on: str) -> Any:
@@ -301,8 +343,18 @@ def spread_case(case: Case, layout: Typed, node: Any) -> Case:
         return offload(case, None if layers is None else parse_layers(layers), speed)
     if not said and node.devices is None:
         return case
-    from .deployment import Node, Spread, deploy
+    from .deployment import Node, deploy
 
+    spread = parse_spread(layout)
+    whole = node if isinstance(node, Node) else Node(node.name)
+    return deploy(case, spread, whole)
+
+
+def parse_spread(layout: Typed) -> Spread:
+    """Read the degrees and the links of a layout that were typed."""
+    from .deployment import Spread
+
+    said = {name: text for name, text in layout.items() if text is not None}
     ways: dict[str, int] = parse_ways(layout)
     speeds: dict[str, float] = {
         name: float(parse_size(said[name], f"--{name}", least=1))
@@ -310,16 +362,13 @@ def spread_case(case: Case, layout: Typed, node: Any) -> Case:
         if name in said
     }
     latency = parse_time(said["link_latency"], "--link-latency") if "link_latency" in said else 0.0
-    how = said.get("all_reduce", "ring")
-    spread = Spread(
+    return Spread(
         **ways,
         link_bytes_per_s=speeds.get("link"),
         network_bytes_per_s=speeds.get("network"),
         latency_s=latency,
-        all_reduce=how,
+        all_reduce=said.get("all_reduce", "ring"),
     )
-    whole = node if isinstance(node, Node) else Node(node.name)
-    return deploy(case, spread, whole)
 
 
 def find_handoff(
@@ -381,6 +430,20 @@ def parse_ways(layout: Typed) -> dict[str, int]:
         for name, text in layout.items()
         if name in ("tp", "pp", "ep", "dp", "cp", "replicas") and text is not None
     }
+
+
+def retyped(options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Write options as they were typed, for a command that is told."""
+    words: list[str] = []
+    for name, value in options.items():
+        option = f"--{name.replace('_', '-')}"
+        if isinstance(value, list):
+            words += [word for text in cast("list[str]", value) for word in (option, text)]
+        elif value is True:
+            words.append(option)
+        elif value not in (None, False, "0"):
+            words += [option, str(value)]
+    return tuple(words)
 
 
 def parse_costs(costed: Mapping[str, Any]) -> Paid | None:

@@ -77,7 +77,7 @@ def _path(text: str) -> list[int]:
     return list(map(int, steps))
 
 
-def parse_costs(text: str) -> list[float]:
+def parse_ratios(text: str) -> list[float]:
     """Read times of a draft step over those of a step of the target."""
     return [float(chance) for chance in parse_chances(text, "--draft-cost")]
 

@@ -13,7 +13,7 @@ import rooflm.calc.__main__ as entry
 
 COMMANDS = (
     "models", "hardware", "show", "fit", "sweep", "compare", "roofline", "explain", "solve",
-    "levers", "speculate", "quantize", "accuracy", "calibrate", "validate",
+    "plan", "levers", "speculate", "quantize", "accuracy", "calibrate", "validate",
 )  # fmt: skip
 
 
