@@ -19,6 +19,7 @@ from .options import (
     HANDOFF,
     LAYOUT,
     PLANNED,
+    PRICED,
     PRINTED,
     SHARED,
     TERMS,
@@ -746,7 +747,7 @@ def speculate(
 
 @app.command()
 @with_options(
-    counted=COUNTED, estimated=ESTIMATED, costs=COSTED, files=FILES, layout=LAYOUT, how=PRINTED
+    counted=COUNTED, estimated=ESTIMATED, costs=PRICED, files=FILES, layout=LAYOUT, how=PRINTED
 )
 def levers(
     model: ModelName, on: On, batch: OneBatch = "1", context: OneContext = "1024",
@@ -785,7 +786,7 @@ def levers(
 
 @app.command()
 @with_options(
-    counting=COUNTED, estimating=ESTIMATED, layout=PLANNED, costs=COSTED, files=FILES,
+    counting=COUNTED, estimating=ESTIMATED, layout=PLANNED, costs=PRICED, files=FILES,
     printing=PRINTED,
 )  # fmt: skip
 def plan(

@@ -615,6 +615,8 @@ LeverAcceptance = Annotated[
         "--acceptance", metavar="CHANCE", help="Acceptance of its tokens.  [default: 0.8, assumed]"
     ),
 ]
+PRICED = {name: said for name, said in COSTED.items() if name != "cost"}
+"""The same where cost and energy are told anyway."""
 OnlySource = Annotated[
     str | None,
     typer.Option("--source", metavar="WORD", help="Only rows of sources whose key holds it."),

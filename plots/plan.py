@@ -32,6 +32,8 @@ def draw(answer: dict[str, Any], path: str) -> Any:
         ax.axvline(1e3 * answer["latency_s"], linestyle=":", color=GREY, label="latency asked for")
     ax.set_xscale("log")
     ax.set_yscale("log")
+    for which in (ax.xaxis.set_major_formatter, ax.xaxis.set_minor_formatter):
+        which("{x:g}")
     ax.set_xlabel("time of a step [ms]")
     ax.set_ylabel("throughput of a device [tokens/s]")
     if ax.get_legend_handles_labels()[0]:
