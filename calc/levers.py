@@ -18,7 +18,7 @@ from .errors import RooflmError
 from .letters import dimensions
 from .mlp import MLP
 from .sweep import assumptions, step_row
-from .typed import Counting, Estimating, find_case
+from .typed import Counting, Estimating, find_case, retyped
 
 if TYPE_CHECKING:
     from .case import Case
@@ -59,16 +59,10 @@ class Lever:
 
 def words_of(command: str, words: Words) -> str:
     """Spell out the command that answers a row."""
-    spoken = ["rooflm", command, words["model"], "--on", words["on"]]
-    for name, value in words.items():
-        if name in ("model", "on") or not value:
-            continue
-        option = f"--{name.replace('_', '-')}"
-        values: list[Any] = [] if value is True else list(value) if name == "set" else [value]
-        spoken += [option] if value is True else []
-        for one in values:
-            spoken += [option, str(one)]
-    return shlex.join(spoken)
+    options = {
+        k: list(v) if k == "set" else v for k, v in words.items() if k not in ("model", "on")
+    }
+    return shlex.join(["rooflm", command, words["model"], "--on", words["on"], *retyped(options)])
 
 
 COUNTED = (
