@@ -59,9 +59,8 @@ class Lever:
 
 def words_of(command: str, words: Words) -> str:
     """Spell out the command that answers a row."""
-    options = {
-        k: list(v) if k == "set" else v for k, v in words.items() if k not in ("model", "on")
-    }
+    options = {name: value for name, value in words.items() if name not in ("model", "on")}
+    options["set"] = list(words["set"])
     return shlex.join(["rooflm", command, words["model"], "--on", words["on"], *retyped(options)])
 
 
