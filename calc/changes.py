@@ -101,7 +101,7 @@ def _settable() -> dict[str, Any]:
 
 
 PATTERN = Field("texts", "kinds of layers in order: 3*window:1024+full, or full+shared")
-_KIND = re.compile(r"(?:([0-9]{1,4})\*)?(full|shared|window|chunk)(?::([0-9]+[kKMi]*))?")
+_KIND = re.compile(r"(?:([1-9][0-9]{0,3})\*)?(full|shared|window|chunk)(?::([0-9]+[kKMi]*))?")
 
 
 def _set_pattern(block: Block, text: str) -> None:
@@ -121,6 +121,9 @@ def _set_pattern(block: Block, text: str) -> None:
         own: dict[str, Any] = {"shares_kv": True} if kind == "shared" else {}
         if size is not None:
             own = {kind: parse_count(size, where)}
+        if kind == "shared" and not pattern:
+            what = "the first layer has no cache before it that it could share"
+            raise RooflmError(what, where, "Write full+shared.")
         name = kind if kinds.get(kind, own) == own else f"{kind}{size}"
         kinds[name] = own
         pattern.append(f"{times}*{name}" if times else name)
@@ -139,6 +142,8 @@ def _map_of(text: str, key: str, inside: Mapping[str, Field]) -> dict[str, Any]:
             raise RooflmError(f"'{printable(part, 40)}' is not KEY:VALUE", f"--set {key}", fix)
         kind = inside[name].kind if name in inside else "count"
         where = f"--set {key}"
+        if name in found:
+            raise RooflmError(f"'{name}' is set twice", where)
         found[name] = (
             _flag(name, value, where) if kind == "flag"
             else value if kind == "choice"

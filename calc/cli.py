@@ -23,6 +23,7 @@ from .options import (
     PRINTED,
     SHARED,
     TERMS,
+    UNCHARGED,
     AccountingName,
     Aim,
     BasisName,
@@ -685,13 +686,14 @@ def solve(
 
 @app.command()
 @with_options(
-    drafted=DRAFTED, counted=COUNTED, estimated=ESTIMATED, files=FILES, layout=LAYOUT, how=PRINTED
-)
+    drafted=DRAFTED, counted=COUNTED, estimated=ESTIMATED, costs=COSTED, files=FILES,
+    layout=LAYOUT, how=PRINTED,
+)  # fmt: skip
 def speculate(
     target: OptionalModel = None, on: OptionalOn = None, batch: Batch = None,
     context: OptionalContext = None, p: Draws = None, q: Wants = None, draft_cost: DraftCost = None,
-    set: Set = [], plot: Plot = None, *, drafted: Typed, counted: Typed, estimated: Typed,
-    files: Typed, layout: Typed, how: dict[str, Any],
+    set: Set = [], plot: Plot = None, *, drafted: Typed, counted: Grouped, estimated: Typed,
+    costs: Grouped, files: Typed, layout: Typed, how: dict[str, Any],
 ) -> None:  # fmt: skip
     """Tell what speculative sampling gains: speed-up by batch, the best draft length, exactness.
 
@@ -715,6 +717,16 @@ def speculate(
         what = "one question at a time" if asked else "a target is needed"
         raise RooflmError(what, " and ".join(asked) or "TARGET", fix)
     lengths = drafted["draft_tokens"]
+    if target is None:
+        used = () if draft_cost is None else ("acceptance", "draft_tokens")
+        machine = {"on": on, "batch": batch, "context": context, "set": set or None, "plot": plot}
+        idle = retyped({
+            **{name: text for name, text in drafted.items() if name not in used}, **machine,
+            **counted, **estimated, **costs, **files, **layout,
+        })  # fmt: skip
+        if idle:
+            what = "this is asked of a model on a machine"
+            raise RooflmError(what, idle[0], "Say TARGET, or leave the option out.")
     if p is not None or q is not None:
         if p is None or q is None:
             raise RooflmError("both laws are needed", "--p, --q", "Say --p 0.8,0.2 --q 0.6,0.4.")
@@ -737,7 +749,13 @@ def speculate(
     contexts = parse_counts(given(context, "1024"), "--context")
     batches = parse_counts(given(batch, "1"), "--batch")
     tried = None if lengths is None else parse_counts(lengths, "--draft-tokens")
+    paid = parse_costs(costs)
     answer = answers.speculate(found, batches, contexts, tried)
+    if paid is not None:
+        from .cost import add_costs
+
+        asked_of = [(case, None) for _ in answer["rows"]]
+        answer = add_costs(answer | {"phase": "decode"}, asked_of, paid)
     if plot is not None:
         from ..plots.speculation import draw
 
@@ -747,7 +765,7 @@ def speculate(
 
 @app.command()
 @with_options(
-    counted=COUNTED, estimated=ESTIMATED, costs=PRICED, files=FILES, layout=LAYOUT, how=PRINTED
+    counted=COUNTED, estimated=ESTIMATED, costs=UNCHARGED, files=FILES, layout=LAYOUT, how=PRINTED
 )
 def levers(
     model: ModelName, on: On, batch: OneBatch = "1", context: OneContext = "1024",
@@ -762,7 +780,6 @@ def levers(
 
     Example: rooflm levers llama-2-13b --on h100-sxm --batch 64 --context 1024
     """
-    from .cost import Paid
     from .levers import BYS
     from .levers import levers as answer_levers
     from .pages_levers import levers_page
@@ -780,7 +797,7 @@ def levers(
         **layout, **estimated, "basis": basis, **files, **costs, "cost": True,
         "draft": draft, "acceptance": acceptance,
     }  # fmt: skip
-    answer = answer_levers(words, chosen, parse_costs(costs) or Paid())
+    answer = answer_levers(words, chosen)
     _emit(answer, levers_page(answer), printing)
 
 

@@ -8,18 +8,20 @@ github.com/SafeAILab/EAGLE, sgl-project/SpecForge, FasterDecoding/Medusa, deepse
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from .attention import Attention
 from .case import Case, fullest, memory
 from .errors import RooflmError
+from .experts import Experts
 from .layout import Layout, shard
 from .matmul import matmul_flops
 from .mlp import MLP
 from .model import Group, Model, sequence_state_bytes, tensors, total_parameters
 from .passes import Operator, Segment
+from .precision import told as formats_told
 from .readings import Q, total
 from .speculation import (
     expected_chain_tokens,
@@ -31,6 +33,10 @@ from .weights import tensor_bytes
 
 EAGLE3_VOCABULARY = 32_000
 """Rows of the output head of the published EAGLE-3 heads for Llama-3."""
+MOST_HEADS = 64
+"""Most Medusa heads: more are taken for a slip."""
+TABLES = ("embedding", "head")
+"""Operators of the tables that a head shares with its target."""
 HEADS = ("eagle", "eagle3", "medusa", "mtp", "ngram")
 """Words of `--draft` that are no model."""
 
@@ -42,9 +48,11 @@ class Proposal:
     steps: tuple[int, ...]
     """Tokens of a sequence that each draft pass computes [tokens]."""
     drafted: int
-    """Tokens that are proposed [tokens]."""
+    """Tokens that are proposed, in all chains [tokens]."""
     tokens: float
     """Tokens that a round yields, in expectation [tokens]."""
+    length: int
+    """Tokens of one chain; all of a tree [tokens]."""
 
     @property
     def rows(self) -> int:
@@ -58,9 +66,11 @@ def chain(alphas: Sequence[float], gamma: int, chains: int = 1) -> Proposal:
     alphas: acceptance, one for all positions, or one for each of them.
     """
     if len(alphas) > 1:
-        return Proposal((chains,) * gamma, gamma, expected_tokens_by_position(alphas[:gamma]))
+        return Proposal((1,) * gamma, gamma, expected_tokens_by_position(alphas[:gamma]), gamma)
     tokens = float(expected_chain_tokens(alphas[0], gamma, chains))
-    return Proposal((chains,) * gamma, chains * gamma, tokens)
+    # All chains begin at the same token.
+    steps = (1, *(chains,) * (gamma - 1)) if gamma else ()
+    return Proposal(steps, chains * gamma, tokens, gamma)
 
 
 def tree(nodes: Sequence[Sequence[int]], accuracies: Sequence[Sequence[float]]) -> Proposal:
@@ -87,7 +97,7 @@ def tree(nodes: Sequence[Sequence[int]], accuracies: Sequence[Sequence[float]]) 
     depths = max(map(len, paths))
     parents = [{path[:-1] for path in paths if len(path) == depth + 1} for depth in range(depths)]
     tokens = float(expected_tree_tokens(paths, accuracies))
-    return Proposal(tuple(map(len, parents)), len(paths), tokens)
+    return Proposal(tuple(map(len, parents)), len(paths), tokens, len(paths))
 
 
 @dataclass(frozen=True)
@@ -117,12 +127,19 @@ class Draft:
         return total(n * t.parameters for n, t in tensors(model) if t.op not in self.shared)
 
 
-def beside(target: Case, draft: Case, tp: int | None = None) -> Case:
+def beside(
+    target: Case,
+    draft: Case,
+    tp: int | None = None,
+    own: Callable[[Model], Model] = lambda model: model,
+) -> Case:
     """Put a draft on the devices of a target: its replicas, and tp ranks of each group.
 
-    tp: ranks that split the draft, at most the target's; as many if None. Experts and cache tokens
-    of a draft are not dealt out.
+    tp: ranks that split the draft, at most the target's; as many if None; own: puts the matrices
+    that are given as one number to what a rank holds. Experts and cache tokens of a draft are not
+    dealt out.
     """
+    draft = replace(draft, model=own(draft.model))
     layout = target.layout
     if layout is None:
         return replace(draft, links=target.links)
@@ -134,7 +151,9 @@ def beside(target: Case, draft: Case, tp: int | None = None) -> Case:
     if spread.devices == 1:
         return draft
     try:
-        return replace(draft, ranks=tuple(shard(draft.model, spread)), links=target.links)
+        ranks = shard(draft.model, spread)
+        ranks = tuple(replace(rank, model=own(rank.model)) for rank in ranks)
+        return replace(draft, ranks=ranks, links=target.links)
     except RooflmError as e:
         raise RooflmError(f"the draft: {e.what}", "--draft-tp", e.fix) from None
 
@@ -143,13 +162,12 @@ def model_draft(target: Case, draft: Case, tp: int | None) -> Draft:
     """Let another model draft, with weights and a cache of its own."""
     if draft.model.denoises:
         raise RooflmError(f"{draft.model.name} denoises", "--draft", "Draft with a decoder.")
+    told = [f"the draft: {formats_told(draft.precision)}, cache {draft.precision.cache.name}"]
     if draft.model.V != target.model.V:
         said = f"{draft.model.V:,} tokens are not the target's {target.model.V:,}: one tokenizer?"
-        told = (f"vocabularies differ ({said})",)
-    else:
-        told = ()
+        told.append(f"vocabularies differ ({said})")
     case = beside(target, draft, tp)
-    return Draft(draft.model.name, case, case, told=told)
+    return Draft(draft.model.name, case, case, told=tuple(told))
 
 
 def head_draft(target: Case, kind: str, number: int | None, tp: int | None, precise: Any) -> Draft:
@@ -167,31 +185,62 @@ def head_draft(target: Case, kind: str, number: int | None, tp: int | None, prec
         raise RooflmError(what, "--draft", "Describe the head as a model in a YAML file.")
     if kind == "medusa":
         heads = 5 if number is None else number
+        if heads > MOST_HEADS:
+            what = f"{heads:,} heads are more than {MOST_HEADS}"
+            raise RooflmError(what, "--draft", "Is it a slip?")
         case = beside(target, whole, tp)
         told = (
             f"medusa: {heads} heads of a residual block and a matrix over the vocabulary, 16 bits"
         )
         return Draft(f"medusa:{heads}", case, case, heads=heads, told=(told,))
+    no_change = _same
+    own = (no_change, no_change)
     if kind == "mtp":
         first = further = prediction_module(model)
-        shared, told = ("embedding", "head"), "a projection of two vectors, one layer like the last"
+        shared, told = TABLES, "a projection of two vectors and one layer"
     else:
         layer = _plain_layer(model)
         if kind == "eagle":
             first = further = eagle(model, layer)
-            shared = ("embedding", "head")
+            shared = TABLES
             told = "a projection of two vectors, one layer of the target's shape"
         else:
             rows = EAGLE3_VOCABULARY if number is None else number
-            first, further = eagle3(model, layer, rows, True), eagle3(model, layer, rows, False)
+            first = further = eagle3(model, layer, rows)
+            own = (_fused, _wider)
             shared = ("embedding",)
             told = (
                 "a projection of three vectors once a round, one layer of the target's shape that "
                 f"reads two, {rows:,} tokens of its own"
             )
-    cases = [beside(target, replace(whole, model=m), tp) for m in (first, further)]
+    cases = [
+        beside(target, replace(whole, model=m), tp, f)
+        for m, f in zip((first, further), own, strict=True)
+    ]
     also = "; embedding and head are the target's" if len(shared) > 1 else ""
-    return Draft(kind, *cases, shared=shared, told=(f"{kind}: {told}{also}",))
+    said = f"{kind}: {told}{also}; {formats_told(whole.precision)}"
+    return Draft(kind, *cases, shared=shared, told=(said,))
+
+
+def _same(model: Model) -> Model:
+    return model
+
+
+def _wider(model: Model) -> Model:
+    """Let the attention of EAGLE-3 read two vectors: as many weights of q, k and v once more."""
+    (group,), D = model.groups, model.D
+    mixer = group.mixer
+    if not isinstance(mixer, Attention):
+        raise TypeError(mixer)
+    own = D * (mixer.N + 2 * mixer.K) * mixer.H
+    return replace(model, groups=(replace(group, own=own),))
+
+
+def _fused(model: Model) -> Model:
+    """Put the matrix before it that fuses three vectors, whole on each rank."""
+    wider = _wider(model)
+    (group,) = wider.groups
+    return replace(wider, groups=(replace(group, own=group.own + 3 * model.D * model.D),))
 
 
 def _plain_layer(model: Model) -> Group:
@@ -216,23 +265,36 @@ def eagle(model: Model, layer: Group) -> Model:
     return _headed(model, layer, own=2 * model.D * model.D, norms=1)
 
 
-def eagle3(model: Model, layer: Group, rows: int, first: bool) -> Model:
-    """Make an EAGLE-3 head, whose layer reads two vectors; only the first pass fuses three.
+def eagle3(model: Model, layer: Group, rows: int) -> Model:
+    """Make the layer of an EAGLE-3 head, with an output head of its own.
 
-    rows: tokens that its own output head knows [1].
+    rows: tokens that it knows [1]. What reads two vectors, and fuses three in the first pass, is
+    put to it on each rank.
     """
-    mixer, D = layer.mixer, model.D
-    if not isinstance(mixer, Attention):
-        raise TypeError(mixer)
-    wider = D * (mixer.N + 2 * mixer.K) * mixer.H
-    own = wider + (3 * D * D if first else 0)
-    return _headed(model, layer, own=own, norms=3, final_norm=True, V=rows)
+    return _headed(model, layer, own=0, norms=3, final_norm=True, V=rows)
 
 
 def prediction_module(model: Model) -> Model:
-    """Make a module of multi-token prediction: 2D x D, norms of both, a layer like the last."""
-    last = model.groups[-1]
-    return _headed(model, last, own=2 * model.D * model.D, norms=last.norms + 2, final_norm=True)
+    """Make the module of multi-token prediction that a checkpoint holds.
+
+    2D x D, norms of both, and one layer of the model: the one whose weights add up to those that
+    the checkpoint's parts tell, with or without copies of embedding and head, and but for the
+    biases of a router. Raises `RooflmError` where none does.
+    """
+    held = dict(model.extras).get("mtp")
+    if held is None:
+        what = f"no module of multi-token prediction of {model.name} is known"
+        raise RooflmError(what, "--draft", "Draft with eagle, medusa:5 or a model.")
+    tables = 2 * model.V * model.D
+    for group in reversed(model.groups):
+        norms = group.norms + 2
+        made = _headed(model, group, own=2 * model.D * model.D, norms=norms, final_norm=True)
+        number = total(n * t.parameters for n, t in tensors(made) if t.op not in TABLES)
+        biases = group.ffn.E if isinstance(group.ffn, Experts) else 0
+        if any(0 <= held - number - copies <= biases for copies in (0, tables)):
+            return made
+    what = f"the module of {model.name} has {held:,} weights, and no layer of it makes as many"
+    raise RooflmError(what, "--draft", "Describe it as a model in a YAML file.")
 
 
 def draft_passes(

@@ -34,7 +34,7 @@ def build_model(name: str, block: Block) -> Model:
     hub = entry.get("hf")
     if all(getattr(g.mixer, "shares", False) for g in groups):
         what = "every layer reads the keys and values of another, and none makes them"
-        raise RooflmError(what, _place(block, ("shares_kv",)))
+        raise RooflmError(what, block.where(("shares_kv",)))
     model = Model(
         name=name,
         D=dims["D"],
@@ -59,7 +59,7 @@ def build_model(name: str, block: Block) -> Model:
         try:
             check_both_ways(model)
         except RooflmError as e:
-            raise RooflmError(e.what, _place(block, ("denoises",)), e.fix) from None
+            raise RooflmError(e.what, block.where(("denoises",)), e.fix) from None
     return model
 
 
@@ -72,7 +72,8 @@ def _pattern(block: Block, name: str, L: int) -> list[tuple[str, int, dict[str, 
         return [("", L, {})]
     unit = pattern_unit(block)
     if not unit or len(unit) > L:
-        where = _place(block, ("dims", "L"))
+        typed = block.places.get(("pattern",)) == (0, 0)
+        where = block.where(("pattern",) if typed else ("dims", "L"))
         raise RooflmError(f"a pattern of {len(unit)} layers does not fit L = {L}", where)
     if idle := [kind for kind in kinds if kind not in unit]:
         raise RooflmError(f"no layer is of kind '{idle[0]}'", block.where(("kinds", idle[0])))
@@ -126,14 +127,14 @@ def _mixer(block: Block, kind: str, traits: Mapping[str, Any]) -> Mixer:
         named = others
     if len(named) > 1:
         what = f"a layer has one mixer, not {' and '.join(named)}"
-        raise RooflmError(what, _place(block, ("kinds", kind, named[1]) if kind else (named[1],)))
+        raise RooflmError(what, block.where(("kinds", kind, named[1]) if kind else (named[1],)))
     if said == "none":
         _alone(block, kind, traits, "mixer", tuple(others))
         return NoMixer()
     if said == "both":
         if not named:
             what = "side by side with attention there has to be another mixer"
-            raise RooflmError(what, _place(block, ("mixer",)), f"Known: {', '.join(WHERE)}.")
+            raise RooflmError(what, block.where(("mixer",)), f"Known: {', '.join(WHERE)}.")
         from .side_by_side import SideBySide
 
         return SideBySide(_attention(block, kind, traits), _other(block, kind, named[0], traits))
@@ -159,7 +160,7 @@ def _other(block: Block, kind: str, key: str, traits: Mapping[str, Any]) -> Mixe
     bias: list[str] = traits.get("bias", [])
     if traits.get("gate") == "width":
         what = "the gate of latent attention is one number a head"
-        raise RooflmError(what, _place(block, ("gate",)), "Write gate: head.")
+        raise RooflmError(what, block.where(("gate",)), "Write gate: head.")
     more = {"q_bias": "qkv" in bias, "out_bias": "out" in bias,
             "gate": traits.get("gate", "none") == "head"}  # fmt: skip
     if "index" not in traits:
@@ -169,7 +170,7 @@ def _other(block: Block, kind: str, key: str, traits: Mapping[str, Any]) -> Mixe
     index = {f"index_{k}": v for k, v in traits["index"].items() if k in ("heads", "width")}
     if "block" in traits["index"]:
         what = "the indexer of latent attention chooses tokens, not blocks"
-        raise RooflmError(what, _place(block, ("index", "block")))
+        raise RooflmError(what, block.where(("index", "block")))
     rest = {k: v for k, v in traits["index"].items() if k in ("top", "reads_choice")}
     return SparseMLA(N=traits["N"], **own, **more, **index, **rest)
 
@@ -181,7 +182,7 @@ def _attention(block: Block, kind: str, traits: Mapping[str, Any]) -> Attention:
             raise RooflmError(f"attention needs '{key}'", block.where(("dims",)))
     if traits["N"] % traits["K"]:
         own = ("kinds", kind, "K")
-        where = _place(block, own if own in block.places else ("dims", "K"))
+        where = block.where(own if own in block.places else ("dims", "K"))
         what = f"K = {traits['K']} does not divide N = {traits['N']}"
         fix = f"{traits['N']} query heads can share {_divisors(traits['N'])} key/value heads."
         raise RooflmError(what, where, fix)
@@ -189,9 +190,9 @@ def _attention(block: Block, kind: str, traits: Mapping[str, Any]) -> Attention:
         raise RooflmError("a layer has a window or a chunk, not both", block.where(("chunk",)))
     if traits.get("sink_tokens") and "window" not in traits:
         what = "sink tokens stay in view beside a window, and there is none"
-        raise RooflmError(what, _place(block, ("sink_tokens",)))
+        raise RooflmError(what, block.where(("sink_tokens",)))
     if traits.get("value_is_key") and traits.get("value_width") not in (None, traits["H"]):
-        raise RooflmError("values that are keys are H wide", _place(block, ("value_width",)))
+        raise RooflmError("values that are keys are H wide", block.where(("value_width",)))
     whole = Attention(
         N=traits["N"],
         K=traits["K"],
@@ -215,7 +216,7 @@ def _attention(block: Block, kind: str, traits: Mapping[str, Any]) -> Attention:
         return whole
     if "block" not in index or index.get("reads_choice") or whole.window_tokens is not None:
         what = "an indexer of plain attention chooses 'block' keys at a time, in layers of its own"
-        raise RooflmError(what, _place(block, ("index",)))
+        raise RooflmError(what, block.where(("index",)))
     from .sparse import SparseAttention
 
     return SparseAttention(
@@ -267,12 +268,7 @@ def _alone(
             layer = f"a layer with {key}: {traits[key]}"
             if key in WHERE:
                 layer = "latent attention" if key == "mla" else f"the mixer {key}"
-            raise RooflmError(f"{layer} has no '{other}'", _place(block, own))
-
-
-def _place(block: Block, key: tuple[str, ...]) -> str:
-    changed = block.places.get(key) == (0, 0)
-    return f"--set {key[-1]}" if changed else block.where(key)
+            raise RooflmError(f"{layer} has no '{other}'", block.where(own))
 
 
 def _divisors(n: int) -> str:

@@ -5,24 +5,28 @@ A lever is a change of what was typed, so that each row is what one command answ
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from .attention import Attention
-from .case import max_sequences
+from .case import max_sequences, slowest
 from .cost import Paid, costs, economics_of
 from .deployment import parse_node
 from .errors import RooflmError
 from .letters import dimensions
 from .mlp import MLP
+from .readings import total
 from .sweep import assumptions, step_row
-from .typed import Counting, Estimating, find_case, retyped
+from .timing import compulsory_bytes
+from .typed import Counting, Estimating, find_case, parse_costs, parse_factors, retyped
 
 if TYPE_CHECKING:
     from .case import Case
     from .model import Model
+    from .speculate import Speculation
 
 Acts = Literal["weights", "cache", "weights and cache", "passes", "work", "devices", "machine"]
 By = Literal["time", "throughput", "memory", "cost"]
@@ -68,6 +72,7 @@ COUNTED = (
     "weights", "kv", "routing", "state", "time_model", "reserve", "capacity", "gpu_share",
     "hardware_scale",
 )  # fmt: skip
+PAID = ("price", "power", "pue", "utilization")
 TERMS = ("shared_prefix", "prefix_reads")
 SPREAD = (
     "tp", "pp", "ep", "dp", "cp", "replicas", "link", "network", "link_latency", "all_reduce",
@@ -94,14 +99,17 @@ def _counting(words: Words) -> Counting:
     return Counting(**said)
 
 
-def levers(words: Words, by: By, paid: Paid) -> dict[str, Any]:
+def levers(words: dict[str, Any], by: By) -> dict[str, Any]:
     """Answer what each lever makes of a decode step, the best first.
 
-    words: what was typed, with batch and context as whole numbers; by: what is ranked; paid: what
-    was typed about cost. A lever that cannot be pulled is told with its reason.
+    words: what was typed, with batch and context as whole numbers; by: what is ranked. A lever that
+    cannot be pulled is told with its reason.
     """
     base = case_of(words)
-    plain = _row(words, base, paid)
+    plain = _row(words, base)
+    if words.get("draft") is not None or words.get("acceptance") is not None:
+        # What was typed is wrong before any lever is pulled.
+        _speculation_of(words | dict(_speculation(words, base).options))
     if base.basis == "estimate" and plain["time_s"] is None:
         raise RooflmError(f"no estimate: {base.no_estimate}", "--basis", "Say --basis bound.")
     rows: list[dict[str, Any]] = []
@@ -110,7 +118,7 @@ def levers(words: Words, by: By, paid: Paid) -> dict[str, Any]:
         try:
             if lever.refused:
                 raise RooflmError(lever.refused)
-            row = _pulled(words, lever, paid)
+            row = _pulled(words, lever)
         except RooflmError as e:
             untried.append({"lever": lever.name, "reason": str(e)})
             continue
@@ -121,18 +129,16 @@ def levers(words: Words, by: By, paid: Paid) -> dict[str, Any]:
         else:
             rows.append(_beside(row, plain))
     rows.sort(key=lambda row: _rank(row, by, plain["fits"]))
-    bytes_ = plain["bytes"]
-    cache = sum(
-        op.count * (op.read_bytes + op.write_bytes)
-        for op in base.members[0].ledger(base.step(words["batch"], words["context"]))
-    )
+    step = base.step(words["batch"], words["context"])
+    pass_ = slowest(base, step).ledger(step)
+    cache = total(op.count * (op.read_bytes + op.write_bytes) for op in pass_)
     return {
         "schema": "rooflm.levers/1",
         "model": base.model.name,
         "hardware": base.machine.name,
         "by": by,
         "basis": words["basis"],
-        "cache_share": cache / bytes_,
+        "cache_share": cache / compulsory_bytes(pass_),
         "base": plain,
         "rows": rows,
         "not_tried": untried,
@@ -140,13 +146,18 @@ def levers(words: Words, by: By, paid: Paid) -> dict[str, Any]:
     }
 
 
-def _row(words: Words, case: Case, paid: Paid) -> dict[str, Any]:
+def _paid(words: Words) -> Paid:
+    """Read what was typed about cost."""
+    return parse_costs({name: words.get(name) for name in PAID}) or Paid()
+
+
+def _row(words: Words, case: Case) -> dict[str, Any]:
     """Answer one decode step with what it costs."""
     B, S = words["batch"], words["context"]
     row = step_row(case, case.step(B, S), B, S)
     if words["basis"] == "estimate" and row["basis"] != "estimate":
         row |= {"time_s": None, "tokens_per_s": None}
-    row |= costs(row, case, None, economics_of(case.machine, paid))
+    row |= costs(row, case, None, economics_of(case.machine, _paid(words)))
     keys = ("batch", "context_tokens", "time_s", "tokens_per_s", "memory_bytes", "fits", "bytes",
             "output_usd_per_mtok", "joules_per_token")  # fmt: skip
     found = {key: row[key] for key in keys} | {"devices": row.get("devices", 1)}
@@ -154,9 +165,11 @@ def _row(words: Words, case: Case, paid: Paid) -> dict[str, Any]:
     return {**found, "max_sequences": max_sequences(case, S), "command": command}
 
 
-def _pulled(words: Words, lever: Lever, paid: Paid) -> dict[str, Any]:
+def _pulled(words: Words, lever: Lever) -> dict[str, Any]:
     """Answer the step with a lever pulled."""
-    settings = (*words.get("set", ()), *lever.options.get("set", ()))
+    own = [setting.partition("=")[0] for setting in lever.options.get("set", ())]
+    kept = [s for s in words["set"] if s.partition("=")[0].strip() not in own]
+    settings = (*kept, *lever.options.get("set", ()))
     changed = {**words, **lever.options, "set": settings}
     about = {
         "lever": lever.name,
@@ -165,21 +178,26 @@ def _pulled(words: Words, lever: Lever, paid: Paid) -> dict[str, Any]:
         "check": lever.check,
     }
     if lever.acts_on == "passes":
-        return about | _round(changed, paid)
-    return about | _row(changed, case_of(changed), paid)
+        return about | _round(changed)
+    return about | _row(changed, case_of(changed))
 
 
-def _round(words: Words, paid: Paid) -> dict[str, Any]:
-    """Answer a round of speculation: time for each token, memory with the draft."""
-    from .speculate import speculate
+def _speculation_of(words: Words) -> Speculation:
+    """Find what is asked of speculation."""
     from .typed_drafts import find_speculation
 
-    case = case_of(words)
     drafted: dict[str, Any] = dict.fromkeys(
         ("draft_tp", "draft_weights", "chains", "tree", "accuracies")
     )
     drafted |= {name: words.get(name) for name in DRAFTS}
-    asked = find_speculation(case, drafted, _counting(words), words.get("models"))
+    return find_speculation(case_of(words), drafted, _counting(words), words.get("models"))
+
+
+def _round(words: Words) -> dict[str, Any]:
+    """Answer a round of speculation: time for each token, memory with the draft."""
+    from .speculate import speculate
+
+    asked = _speculation_of(words)
     tokens = words.get("draft_tokens")
     lengths = None if tokens is None else [int(tokens)]
     answer = speculate(asked, [words["batch"]], [words["context"]], lengths)
@@ -197,10 +215,9 @@ def _round(words: Words, paid: Paid) -> dict[str, Any]:
         "max_sequences": None,
         "draft_tokens": row["draft_tokens"],
     }
-    taken |= costs(taken, case, None, economics_of(case.machine, paid))
-    spoken = {k: v for k, v in words.items() if k not in ("cost", "price", "power", "pue",
-              "utilization", "tariff")}  # fmt: skip
-    return taken | {"command": words_of("speculate", spoken)}
+    machine = asked.target.machine
+    taken |= costs(taken, asked.target, None, economics_of(machine, _paid(words)))
+    return taken | {"command": words_of("speculate", words)}
 
 
 def _idle(row: Mapping[str, Any], plain: Mapping[str, Any]) -> bool:
@@ -351,7 +368,9 @@ def _speculation(words: Words, base: Case) -> Lever:
     assumed = "" if words.get("acceptance") else " (assumed: --acceptance)"
     options = {"draft": draft, "acceptance": acceptance}
     if "," not in acceptance:
-        options["draft_tokens"] = USUAL_DRAFT_TOKENS
+        heads = str(draft).partition("medusa:")[2]
+        few = heads.isdigit() and int(heads) < int(USUAL_DRAFT_TOKENS)
+        options["draft_tokens"] = heads if few else USUAL_DRAFT_TOKENS
     return Lever(
         f"speculation by {draft or 'a draft'}, acceptance {acceptance}{assumed}",
         "passes",
@@ -364,7 +383,10 @@ def _speculation(words: Words, base: Case) -> Lever:
 
 def _usual_draft(base: Case) -> str | None:
     """Choose a head that is published for such models; None where none is known."""
-    if dict(base.model.extras).get("mtp"):
+    from .drafts import prediction_module
+
+    with contextlib.suppress(RooflmError):
+        prediction_module(base.model)
         return "mtp"
     dense = any(g.mixer.kind == "full" and isinstance(g.ffn, MLP) for g in base.model.groups)
     return "eagle" if dense and not base.model.denoises else None
@@ -420,13 +442,22 @@ def _machines(words: Words, base: Case) -> Iterator[Lever]:
     for name in dict.fromkeys(m.name for m in (*faster[:1], *faster[-1:])):
         node = parse_node(words["on"])
         on = f"{node.nodes}x{node.devices}x{name}" if node.devices is not None else name
-        yield Lever(f"on {name}", "machine", {"on": on}, "price; kernels of your engine for it")
+        # What was typed about this machine is not that one's.
+        own = dict.fromkeys(("price", "power", "capacity", "gpu_share", "link", "hardware_scale"))
+        check = "price; kernels of your engine for it"
+        yield Lever(f"on {name}", "machine", {**own, "on": on}, check)
+    typed_scale = words.get("hardware_scale")
+    scaled = {} if typed_scale is None else parse_factors(typed_scale)
     for figure in ("bandwidth", "compute", "capacity", *(["link"] if base.ranks else [])):
+        factors = scaled | {figure: 1.1 * scaled.get(figure, 1.0)}
+        text = ",".join(f"{name}={factor:.10g}" for name, factor in factors.items())
+        typed = figure in ("capacity", "link") and words.get(figure)
         yield Lever(
             f"10 % more {figure}",
             "machine",
-            {"hardware_scale": f"{figure}=1.1"},
+            {"hardware_scale": text},
             "no such machine: tells which figure limits",
+            refused=f"--{figure} says what it is" if typed else "",
         )
 
 

@@ -617,6 +617,8 @@ LeverAcceptance = Annotated[
 ]
 PRICED = {name: said for name, said in COSTED.items() if name != "cost"}
 """The same where cost and energy are told anyway."""
+UNCHARGED = {name: said for name, said in PRICED.items() if name != "tariff"}
+"""The same without what is charged."""
 OnlySource = Annotated[
     str | None,
     typer.Option("--source", metavar="WORD", help="Only rows of sources whose key holds it."),

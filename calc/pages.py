@@ -151,7 +151,7 @@ def sweep_page(answer: Answer) -> Page:
     host = ["host [GB]"] if "host_bytes" in rows[0] else []
     beside = ["speed-up", "even batch"] if "speedup" in rows[0] else []
     each = ["a device"] if "tokens_per_s_per_device" in rows[0] else []
-    paid, paid_cells = _paid(rows)
+    paid, paid_cells = paid_columns(rows)
     handed = ["prefill fits", "prefill [ms]", "hand-off [ms]", "prefills a decode"]
     handed = handed if "handoff_s" in rows[0] else []
     heads = ["batch", "context", "weights [GB]", "cache [GB]", *(kinds[k] for k in more),
@@ -195,7 +195,7 @@ PAID = {
 """Columns of cost and energy."""
 
 
-def _paid(rows: list[Answer]) -> tuple[list[str], list[list[str]]]:
+def paid_columns(rows: list[Answer]) -> tuple[list[str], list[list[str]]]:
     """Lay out the columns of cost and energy that rows have: their heads, and cells by row."""
     keys = [key for key in PAID if any(key in r for r in rows)]
     keys = [k for k in keys if not k.startswith("cached") or any(r[k] is not None for r in rows)]
@@ -218,7 +218,7 @@ def _even(batch: int | None) -> str:
 def compare_page(answer: Answer) -> Page:
     """Lay out a comparison."""
     rows = answer["rows"]
-    paid, paid_cells = _paid(rows)
+    paid, paid_cells = paid_columns(rows)
     heads = ["model", "hardware", "batch", "context", "format", "memory [GB]", "capacity [GB]",
              "fits", *_time_heads(answer["phase"]), *_band_heads(rows, answer["phase"]), "tokens/s",
              *paid, "regime"]  # fmt: skip

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from .output import Page, Table
+from .pages import paid_columns
+from .plain import is_list
 from .units import show_gb, show_number
 
 Answer = dict[str, Any]
@@ -13,17 +15,18 @@ Answer = dict[str, Any]
 def speculate_page(answer: Answer) -> Page:
     """Lay out rounds of speculation on a machine, beside plain decoding."""
     rows = answer["rows"]
+    paid, paid_cells = paid_columns(rows)
     silent = ["without messages"] if "speedup_without_messages" in rows[0] else []
     heads = ["batch", "context", "drafted", "tokens a round", "draft [ms]", "verify [ms]",
-             "plain step [ms]", "speed-up", *silent, "tokens/s", "memory [GB]", "fits",
+             "plain step [ms]", "speed-up", *silent, "tokens/s", *paid, "memory [GB]", "fits",
              "regime"]  # fmt: skip
     cells = [
         (f"{r['batch']:,}", f"{r['context_tokens']:,}", f"{r['draft_tokens']}",
          f"{r['expected_tokens']:.3f}", *(_ms(r[k]) for k in ("drafting_s", "verifying_s",
          "plain_s")), _times(r["speedup"]),
          *([_times(r["speedup_without_messages"])] if silent else []), _cell(r["tokens_per_s"]),
-         show_gb(r["memory_bytes"]), "yes" if r["fits"] else "no", r["regime"])
-        for r in rows
+         *paid_cells[i], show_gb(r["memory_bytes"]), "yes" if r["fits"] else "no", r["regime"])
+        for i, r in enumerate(rows)
     ]  # fmt: skip
     title = (
         f"{answer['model']} drafted by {answer['draft']} on {answer['hardware']}, {answer['basis']}"
@@ -33,33 +36,38 @@ def speculate_page(answer: Answer) -> Page:
 
 
 def _falls(found: Answer, several: bool) -> str:
-    """Say from which batch on a draft length loses."""
+    """Say at which batches a draft length gains."""
     where = f" at context {found['context_tokens']:,}" if several else ""
-    drafted = f"a draft of {found['draft_tokens']}{where}"
-    if found["batch"] is None:
-        return f"{drafted} gains up to batch {found['searched_to']:,}, the largest looked at"
-    if found["batch"] == 1:
-        return f"{drafted} loses already at batch 1"
-    return f"{drafted} loses from batch {found['batch']:,} on"
+    drafted, last = f"a draft of {found['draft_tokens']}{where}", found["searched_to_batch"]
+    if not found["gains"]:
+        return f"{drafted} loses at every batch up to {last:,}"
+    spans = [
+        f"{g['from_batch']:,} to {last if g['to_batch'] is None else g['to_batch']:,}"
+        for g in found["gains"]
+    ]
+    return f"{drafted} gains at batches {' and '.join(spans)}, of those up to {last:,}"
 
 
 def ideal_page(answer: Answer) -> Page:
     """Lay out speculation without models."""
-    heads = ("acceptance", "draft cost", "drafted", "tokens a pass", "speed-up", "work")
+    heads = ("draft cost", "drafted", "tokens a pass", "speed-up", "work")
     cells = [
-        (f"{r['acceptance']:g}", f"{r['draft_cost']:g}", str(r["draft_tokens"]),
+        (f"{r['draft_cost']:g}", str(r["draft_tokens"]),
          f"{r['expected_tokens']:.4f}", _times(r["speedup"]), _times(r["work_factor"]))
         for r in answer["rows"]
     ]  # fmt: skip
-    tables = [Table(heads, cells, keys=3)] if cells else []
+    given = answer["acceptance"]
+    alphas = given if is_list(given) else [given]
+    title = f"acceptance {', '.join(f'{alpha:.12g}' for alpha in alphas)}"
+    tables = [Table(heads, cells, title, keys=2)] if cells else []
     best = [
-        (f"{b['acceptance']:g}", f"{b['draft_cost']:g}", _length(b["draft_tokens"]),
+        (f"{b['draft_cost']:g}", _length(b["draft_tokens"]),
          "-" if b["draft_tokens_real"] is None else f"{b['draft_tokens_real']:.4f}",
          _times(b["speedup"]))
         for b in answer["best"]
     ]  # fmt: skip
-    of = ("acceptance", "draft cost", "best length", "real optimum", "speed-up")
-    return Page([*tables, Table(of, best, keys=2)], answer["assumptions"])
+    of = ("draft cost", "best length", "real optimum", "speed-up")
+    return Page([*tables, Table(of, best, title, keys=1)], answer["assumptions"])
 
 
 def laws_page(answer: Answer) -> Page:
@@ -89,7 +97,7 @@ def _exact(value: float | None, text: str | None) -> str:
 
 
 def _length(value: int | None) -> str:
-    return "no end" if value is None else str(value)
+    return "longer" if value is None else str(value)
 
 
 def _times(value: float | None) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from .case import Case, estimated, fullest, limits, memory, regime, slowest
+from .case import Case, engine_terms, fullest, limits, memory, regime, slowest
 from .drafts import (
     Draft,
     Proposal,
@@ -28,18 +28,23 @@ from .speculation import (
     best_gamma,
     best_whole_gamma,
     expected_tokens,
+    expected_tokens_by_position,
     ideal_speedup,
     rejected_mass,
     speculative_speedup,
     work_increase,
 )
-from .sweep import assumptions, check_size, devices_of
+from .sweep import assumptions, devices_of
 from .timing import sending_time, step_time
 
 MOST_DRAFTED = 64
 """Longest draft that is tried."""
 MOST_BATCH = 2**16
 """Largest batch at which the speed-up is looked at."""
+MOST_ROUNDS = 2000
+"""Most rounds of one answer: each takes some milliseconds, and a search several rounds."""
+LONGEST = 10_000
+"""Longest draft whose tokens are added up."""
 
 
 @dataclass(frozen=True)
@@ -48,14 +53,18 @@ class Pass:
 
     bound: float
     estimate: float | None
-    messages: float
+    messages: float = 0.0
     """Part of the bound that is messages to other devices [s]."""
+    estimated_messages: float = 0.0
+    """Part of the estimate that is messages [s]."""
 
-    def seconds(self, basis: str) -> float | None:
-        """Take the time of a basis, `silent` being the bound without messages."""
-        if basis == "silent":
-            return self.bound - self.messages
-        return self.bound if basis == "bound" else self.estimate
+    def seconds(self, basis: str, silent: bool = False) -> float | None:
+        """Take the time of a basis; silent: without messages."""
+        if basis == "bound":
+            return self.bound - (self.messages if silent else 0)
+        if self.estimate is None:
+            return None
+        return self.estimate - (self.estimated_messages if silent else 0)
 
 
 @dataclass(frozen=True)
@@ -73,12 +82,12 @@ class Speculation:
     def proposal(self, gamma: int) -> Proposal:
         """Shape a round of `gamma` drafted tokens; that of the tree where one is given."""
         if gamma == 0:
-            return Proposal((), 0, 1.0)
+            return Proposal((), 0, 1.0, 0)
         return self.shape or chain(self.alphas, gamma, self.chains)
 
     @property
     def longest(self) -> int:
-        """Longest draft that the acceptance is known for [tokens]."""
+        """Longest draft that can be made, and that the acceptance is known for [tokens]."""
         most = self.draft.heads or MOST_DRAFTED
         return most if len(self.alphas) == 1 else min(most, len(self.alphas))
 
@@ -95,7 +104,13 @@ def time_pass(
         pass_ = member.ledger(segments) + ([] if extra is None else [extra])
         ranks.append((step_time(pass_, member.rates, member.time_model), member, pass_))
     bound, slow, pass_ = max(ranks, key=lambda rank: rank[0])
-    return Pass(bound, estimated(slow, segments, pass_), sending_time(pass_))
+    try:
+        terms = engine_terms(slow, segments, pass_)
+    except RooflmError:
+        return Pass(bound, None, sending_time(pass_))
+    sent = total(seconds for name, seconds in terms if name == "messages")
+    whole = total(seconds for _, seconds in terms)
+    return Pass(bound, whole, sending_time(pass_), sent)
 
 
 @dataclass(frozen=True)
@@ -113,12 +128,16 @@ class Round:
         known = [s for s in parts if s is not None]
         return sum(known) if len(known) == len(parts) else None
 
-    def speedup(self, basis: str) -> float | None:
-        """How many times faster it yields its tokens; 1 where nothing is drafted."""
+    def speedup(self, basis: str, silent: bool = False) -> float | None:
+        """How many times faster it yields its tokens; 1 where nothing is drafted.
+
+        silent: without messages to other devices.
+        """
         if not self.proposal.drafted:
             return 1.0
-        plain, verifying = self.plain.seconds(basis), self.verifying.seconds(basis)
-        drafting = [p.seconds(basis) for p in self.drafting]
+        plain = self.plain.seconds(basis, silent)
+        verifying = self.verifying.seconds(basis, silent)
+        drafting = [p.seconds(basis, silent) for p in self.drafting]
         if plain is None or verifying is None or None in drafting:
             return None
         return speculative_speedup(self.proposal.tokens, plain, total(drafting), verifying)
@@ -152,7 +171,7 @@ def _medusa_pass(draft: Draft, case: Case, B: int) -> Pass:
     """Time the Medusa heads: one product after the verification."""
     member = case.members[0]
     op = medusa_operator(draft, B, member)
-    return Pass(step_time([op], member.rates, member.time_model), None, 0.0)
+    return Pass(step_time([op], member.rates, member.time_model), None)
 
 
 def verification(B: int, S: int, proposal: Proposal) -> list[Segment]:
@@ -167,13 +186,15 @@ def verification(B: int, S: int, proposal: Proposal) -> list[Segment]:
 def best_round(asked: Speculation, B: int, S: int, basis: str) -> Round:
     """Find the draft length with the largest speed-up; 0 where no length gains anything.
 
-    Stops where all further tokens, if they were free and always accepted, could not do better.
+    A tree is as it is. Stops where all further tokens, if they were free and always accepted,
+    could not do better.
     """
+    if asked.shape:
+        return run_round(asked, B, S, asked.shape.length)
     best = run_round(asked, B, S, 0)
     plain, most = best.plain.seconds(basis), asked.proposal(asked.longest).tokens
-    lengths = [asked.longest] if asked.shape else range(1, asked.longest + 1)
     tried = best
-    for gamma in lengths:
+    for gamma in range(1, asked.longest + 1):
         tried = run_round(asked, B, S, gamma, tried)
         now, top = tried.speedup(basis), best.speedup(basis)
         if now is None or top is None or plain is None:
@@ -194,7 +215,10 @@ def speculate(
 ) -> dict[str, Any]:
     """Answer rounds for every batch at every context, at the best draft length or at given ones."""
     check_target(asked.target)
-    check_size(len(batches) * len(contexts) * len(lengths or (1,)))
+    rounds = len(batches) * len(contexts) * len(lengths or (1,))
+    if rounds > MOST_ROUNDS:
+        what = f"{rounds:,} rounds are more than {MOST_ROUNDS:,}"
+        raise RooflmError(what, "--batch, --context, --draft-tokens", "Take a larger step.")
     if lengths and max(lengths) > asked.longest:
         what = f"{max(lengths):,} drafted tokens are more than {asked.longest:,}"
         of = "heads" if asked.draft.heads else "positions whose acceptance is given"
@@ -247,9 +271,8 @@ def _row(asked: Speculation, round_: Round, B: int, S: int, basis: str) -> dict[
     kinds = memory(full, segments, full.ledger(segments))
     if "state_bytes" in kinds:
         kinds["state_bytes"] *= proposal.rows
-    kinds |= draft_memory(asked.draft, B, S, proposal) if proposal.drafted else {
-        "draft_weights_bytes": 0, "draft_cache_bytes": 0,
-    }  # fmt: skip
+    # A server that drafts at other loads holds its draft at this one as well.
+    kinds |= draft_memory(asked.draft, B, S, proposal)
     held, limit = total(kinds.values()), target.limit[0]
     slow = slowest(target, segments)
     pass_ = slow.ledger(segments)
@@ -258,7 +281,8 @@ def _row(asked: Speculation, round_: Round, B: int, S: int, basis: str) -> dict[
     row: dict[str, Any] = {
         "batch": B,
         "context_tokens": S,
-        "draft_tokens": proposal.drafted,
+        "draft_tokens": proposal.length,
+        "verified_tokens": proposal.rows,
         "expected_tokens": proposal.tokens,
         "time_s": seconds,
         "drafting_s": None if None in drafting else total(drafting),
@@ -279,7 +303,7 @@ def _row(asked: Speculation, round_: Round, B: int, S: int, basis: str) -> dict[
         **devices_of(target),
     }
     if target.layout is not None:
-        row["speedup_without_messages"] = round_.speedup("silent")
+        row["speedup_without_messages"] = round_.speedup(basis, silent=True)
     return row
 
 
@@ -290,26 +314,43 @@ def _falls(
     basis: str,
     rows: list[dict[str, Any]],
 ) -> dict[str, Any]:
-    """Find the batch from which on a draft length loses: powers of two, then bisection."""
-    here = [r for r in rows if r["context_tokens"] == S]
-    gamma = lengths[0] if lengths else max(1, *(r["draft_tokens"] for r in here))
-    answer: dict[str, Any] = {"context_tokens": S, "draft_tokens": gamma, "batch": None}
+    """Find the batches at which a draft length gains: powers of two, and bisection between them.
 
-    def loses(B: int) -> bool | None:
+    More sequences touch more experts at first, so that a draft may lose, gain and lose again.
+    """
+    here = [r["draft_tokens"] for r in rows if r["context_tokens"] == S]
+    gamma = lengths[0] if lengths else max(1, *here)
+    gains: list[dict[str, int | None]] = []
+
+    def gained(B: int) -> bool | None:
         speedup = run_round(asked, B, S, gamma).speedup(basis)
-        return None if speedup is None else speedup < 1
+        return None if speedup is None else speedup >= 1
 
-    low = high = asked.target.least_batch
-    while (lost := loses(high)) is False:
-        low, high = high, 2 * high
-        if high > MOST_BATCH:
-            return answer | {"searched_to": low}
-    if lost is None:
-        return answer | {"searched_to": low}
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if loses(middle) else (middle, high)
-    return answer | {"batch": high}
+    def turn(low: int, high: int) -> int:
+        """Find the first batch above `low` that is like `high`."""
+        like = gained(high)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if gained(middle) == like else (middle, high)
+        return high
+
+    last, before = asked.target.least_batch, False
+    batch = last
+    while batch <= MOST_BATCH and (now := gained(batch)) is not None:
+        if now and not before:
+            first = batch if batch == last else turn(last, batch)
+            gains.append({"from_batch": first, "to_batch": None})
+        elif before and not now:
+            gains[-1]["to_batch"] = turn(last, batch) - 1
+        last, before, batch = batch, now, 2 * batch
+    ends = gains[-1]["to_batch"] if gains else asked.target.least_batch - 1
+    return {
+        "context_tokens": S,
+        "draft_tokens": gamma,
+        "batch": None if ends is None else ends + 1,
+        "gains": gains,
+        "searched_to_batch": last,
+    }
 
 
 def _told(
@@ -350,29 +391,21 @@ def ideal(
 ) -> dict[str, Any]:
     """Answer without models: tokens, speed-up and work by draft length, and the best length.
 
-    costs: time of a draft step over that of a step of the target [1].
+    alphas: acceptance of all positions, or of each; costs: time of a draft step over that of a step
+    of the target [1].
     """
-    rows = [
-        {
-            "acceptance": alpha,
-            "draft_cost": c,
-            "draft_tokens": gamma,
-            "expected_tokens": expected_tokens(alpha, gamma),
-            "speedup": ideal_speedup(alpha, gamma, c),
-            "work_factor": work_increase(alpha, gamma, c),
-        }
-        for alpha in alphas
-        for c in costs
-        for gamma in lengths
-    ]
-    best = [
-        {"acceptance": alpha, "draft_cost": c, **_best(alpha, c)} for alpha in alphas for c in costs
-    ]
+    most = LONGEST if len(alphas) == 1 else len(alphas)
+    if lengths and max(lengths) > most:
+        what = f"{max(lengths):,} drafted tokens are more than {most:,}"
+        why = "" if len(alphas) == 1 else " positions whose acceptance is given"
+        raise RooflmError(what + why, "--draft-tokens")
+    rows = [_ideal_row(alphas, c, gamma) for c in costs for gamma in lengths]
     return {
         "schema": "rooflm.speculate/1",
         "model": None,
         "hardware": None,
-        "best": best,
+        "acceptance": alphas[0] if len(alphas) == 1 else list(alphas),
+        "best": [{"draft_cost": c, **_best(alphas, c)} for c in costs],
         "rows": rows,
         "assumptions": [
             "verifying takes as long as a plain step: one sequence, while memory traffic limits",
@@ -383,14 +416,41 @@ def ideal(
     }
 
 
-def _best(alpha: float, c: float) -> dict[str, Any]:
-    """Find the best draft length in closed form."""
-    if alpha >= 1 or (c == 0 and alpha > 0):
-        return {"draft_tokens": None, "draft_tokens_real": None, "speedup": None}
-    gamma = best_whole_gamma(alpha, c) if c else 0
+def _ideal_row(alphas: Sequence[float], c: float, gamma: int) -> dict[str, Any]:
+    """Answer one draft length."""
+    if len(alphas) == 1:
+        tokens = expected_tokens(alphas[0], gamma)
+        speedup, work = ideal_speedup(alphas[0], gamma, c), work_increase(alphas[0], gamma, c)
+    else:
+        tokens = expected_tokens_by_position(alphas[:gamma])
+        speedup = speculative_speedup(tokens, 1, gamma * c, 1)
+        work = (gamma * c + gamma + 1) / tokens
+    return {
+        "draft_cost": c,
+        "draft_tokens": gamma,
+        "expected_tokens": tokens,
+        "speedup": speedup,
+        "work_factor": work,
+    }
+
+
+def _best(alphas: Sequence[float], c: float) -> dict[str, Any]:
+    """Find the best draft length: in closed form, or of those whose acceptance is given."""
+    if len(alphas) > 1:
+        found = max(
+            (_ideal_row(alphas, c, gamma) for gamma in range(len(alphas) + 1)),
+            key=lambda row: row["speedup"],
+        )
+        return {"draft_tokens": found["draft_tokens"], "draft_tokens_real": None,
+                "speedup": found["speedup"]}  # fmt: skip
+    alpha = alphas[0]
+    real = best_gamma(alpha, c) if 1 > alpha > c else None
+    if alpha == 1 or (real is not None and real > LONGEST):
+        return {"draft_tokens": None, "draft_tokens_real": real, "speedup": None}
+    gamma = best_whole_gamma(alpha, c)
     return {
         "draft_tokens": gamma,
-        "draft_tokens_real": best_gamma(alpha, c) if alpha > c > 0 else 0.0,
+        "draft_tokens_real": 0.0 if real is None else real,
         "speedup": ideal_speedup(alpha, gamma, c),
     }
 

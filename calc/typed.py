@@ -131,17 +131,26 @@ def make_case(model: Any, machine: Any, typed: Counting) -> Case:
 
 
 def _scaled(machine: Any, text: str | None) -> Any:
-    """Scale figures of a machine, as in bandwidth=1.1,compute=1.1."""
+    """Scale figures of a machine, where that was typed."""
     if text is None:
         return machine
-    from .hardware import SCALED, scaled
+    from .hardware import scaled
+
+    return scaled(machine, parse_factors(text))
+
+
+def parse_factors(text: str) -> dict[str, float]:
+    """Read factors of a machine's figures, as in bandwidth=1.1,compute=1.1."""
+    from .hardware import SCALED
 
     factors: dict[str, float] = {}
     for part in text.split(","):
         figure, _, factor = (word.strip() for word in part.partition("="))
         check_choice(figure, SCALED, "--hardware-scale")
+        if figure in factors:
+            raise RooflmError(f"'{figure}' is scaled twice", "--hardware-scale")
         factors[figure] = parse_rate(factor, "--hardware-scale")
-    return scaled(machine, factors)
+    return factors
 
 
 def _sharing(model: Any, typed: Counting) -> dict[str, Any]:
@@ -448,7 +457,7 @@ def retyped(options: Mapping[str, Any]) -> tuple[str, ...]:
 
 def parse_costs(costed: Mapping[str, Any]) -> Paid | None:
     """Read what was typed of cost and energy; None where nothing was."""
-    said = {name: text for name, text in costed.items() if text}
+    said = {name: text for name, text in costed.items() if text not in (None, False)}
     if not said:
         return None
     from .cost import Paid

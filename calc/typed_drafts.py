@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .errors import RooflmError, printable
 from .typed import Counting, make_case
-from .units import parse_count
+from .units import parse_count, parse_rate
 
 if TYPE_CHECKING:
     from .case import Case
     from .drafts import Draft, Proposal
     from .speculate import Speculation
 
+T = TypeVar("T")
 _CHANCE = re.compile(r"[0-9]{1,20}(\.[0-9]{1,20})?%?|\.[0-9]{1,20}%?|[0-9]{1,20}/[0-9]{1,20}")
 MOST_NODES = 1024
 """Positions that one round verifies at the most; larger trees are taken for a slip."""
@@ -79,7 +80,7 @@ def _path(text: str) -> list[int]:
 
 def parse_ratios(text: str) -> list[float]:
     """Read times of a draft step over those of a step of the target."""
-    return [float(chance) for chance in parse_chances(text, "--draft-cost")]
+    return [parse_rate(part, "--draft-cost") for part in text.split(",")]
 
 
 def find_draft(
@@ -95,13 +96,18 @@ def find_draft(
     models: a file of further models.
     """
     from .drafts import HEADS, head_draft, model_draft
+    from .model import has_experts
     from .presets import find_model
     from .typed import make_precision
 
     ways = None if tp is None else parse_count(tp, "--draft-tp")
-    if ways is not None and (target.layout is None or ways > target.layout.tp):
+    most = 1 if target.layout is None else target.layout.tp
+    if ways is not None and ways > most:
         raise RooflmError("a draft has no more ranks than its target", "--draft-tp")
     word, colon, rest = text.partition(":")
+    if word in ("medusa", "ngram") and typed.weights is not None:
+        what = f"{word} has no weights in another format than the target's activations"
+        raise RooflmError(what, "--draft-weights", "Leave the option out.")
     if word in HEADS:
         if colon and word not in ("medusa", "eagle3"):
             raise RooflmError(f"{word} takes no number", "--draft", f"Write --draft {word}.")
@@ -109,17 +115,29 @@ def find_draft(
         own: Any = None
         if word != "mtp" or typed.weights is not None:
             # A module of the checkpoint is in its formats; heads of others are in 16 bits.
-            own = make_precision(typed, target.machine, None)
+            own = _as_draft(lambda: make_precision(typed, target.machine, None))
         return head_draft(target, word, number, ways, own)
     try:
         model = find_model(text, {}, models)
     except RooflmError as e:
         raise RooflmError(e.what, "--draft" if e.where == "MODEL" else e.where, e.fix) from None
-    case = make_case(model, target.machine, typed)
+    if not has_experts(model) or "," in (typed.routing or ""):
+        # Probabilities are those of the target's own experts.
+        typed = replace(typed, routing=None)
+    case = _as_draft(lambda: make_case(model, target.machine, typed))
     usual = replace(
         case, constants=target.constants, no_estimate=target.no_estimate, basis=target.basis
     )
     return model_draft(target, usual, ways)
+
+
+def _as_draft(make: Callable[[], T]) -> T:
+    """Name the option of the draft where its formats are wrong."""
+    try:
+        return make()
+    except RooflmError as e:
+        where = "--draft-weights" if e.where == "--weights" else e.where
+        raise RooflmError(e.what, where, e.fix) from None
 
 
 def find_speculation(
@@ -150,13 +168,18 @@ def find_speculation(
     if chains > 1 and (len(alphas) > 1 or shape is not None):
         what = "several chains have one acceptance"
         raise RooflmError(what, "--chains", "Say --acceptance 0.6, or a tree.")
+    if chains > 1 and draft.partition(":")[0] in ("medusa", "ngram"):
+        what = f"{draft} proposes one chain"
+        raise RooflmError(what, "--chains", "Verify a tree instead: --tree with --accuracies.")
     if chains > MOST_NODES:
         raise RooflmError(f"more than {MOST_NODES:,} chains", "--chains", "Is it a slip?")
-    own = replace(typed, weights=drafted["draft_weights"], routing=None, estimating=None)
-    return Speculation(
-        target,
-        find_draft(target, draft, own, drafted["draft_tp"], models),
-        alphas,
-        chains,
-        None if shape is None else parse_tree(shape, drafted["accuracies"]),
+    # The machine of the target is scaled already.
+    own = replace(
+        typed, weights=drafted["draft_weights"], estimating=None, hardware_scale=None, terms={}
     )
+    found = find_draft(target, draft, own, drafted["draft_tp"], models)
+    planned = None if shape is None else parse_tree(shape, drafted["accuracies"])
+    if planned is not None and found.heads and len(planned.steps) > found.heads:
+        what = f"a tree of depth {len(planned.steps)} has more levels than {found.heads} heads"
+        raise RooflmError(what, "--tree", f"Say --draft medusa:{len(planned.steps)}.")
+    return Speculation(target, found, alphas, chains, planned)

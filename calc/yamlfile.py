@@ -52,6 +52,9 @@ class Block:
         while key not in self.places and key:
             key = key[:-1]
         line, column = self.places.get(key, (1, 1))
+        if line == 0:
+            # What was typed stands in no file.
+            return f"--set {next(part for part in reversed(key) if isinstance(part, str))}"
         return f"{self.path}:{line}:{column}"
 
 

@@ -52,6 +52,10 @@ def test_shared_layers_hold_no_keys_and_values_of_their_own(rooflm: Terminal) ->
     [
         ("pattern=3*window+full", "'3*window' is no kind of layer"),
         ("pattern=full:3", "'full:3' is no kind of layer"),
+        ("pattern=0*full+full", "'0*full' is no kind of layer (--set pattern)"),
+        ("pattern=shared+full", "no cache before it"),
+        ("pattern=41*full", "does not fit L = 40 (--set pattern)"),
+        ("mla=c:512+c:256", "'c' is set twice"),
         ("pattern=", "is not KEY=VALUE"),
         ("mla=512", "'512' is not KEY:VALUE (--set mla). Write mla="),
         ("mla=c:512+x:1", "'x'"),
@@ -96,7 +100,9 @@ def test_scaled_figures_scale_what_they_limit(rooflm: Terminal) -> None:
     )
 
 
-@pytest.mark.parametrize("factors", ["speed=2", "bandwidth", "bandwidth=0", "bandwidth=-1"])
+@pytest.mark.parametrize(
+    "factors", ["speed=2", "bandwidth", "bandwidth=0", "bandwidth=-1", "link=2,link=3", ""]
+)
 def test_figures_that_cannot_be_scaled_are_refused(rooflm: Terminal, factors: str) -> None:
     """An unknown figure and a factor that is not positive."""
     assert rooflm("sweep", "llama-2-13b", "--on", "h100-sxm", "--hardware-scale", factors).code == 2

@@ -84,8 +84,7 @@ def test_each_command_gives_the_figures_of_its_row(
         assert time == row["time_s"], row["command"]
         for key in ("tokens_per_s", "memory_bytes", "fits"):
             assert ran[key] == row[key], (key, row["command"])
-        if words[1] == "sweep":
-            assert ran["output_usd_per_mtok"] == row["output_usd_per_mtok"], row["command"]
+        assert ran["output_usd_per_mtok"] == row["output_usd_per_mtok"], row["command"]
 
 
 @pytest.mark.parametrize(
@@ -127,6 +126,32 @@ def test_what_cannot_be_tried_says_why(rooflm: Terminal) -> None:
     assert "no estimate for it" in reasons["estimate"].values()
 
 
+def test_levers_start_from_what_was_typed(rooflm: Terminal) -> None:
+    """Scaled figures are scaled further, set letters set anew, prices are those of one machine."""
+    words = ("levers", "llama-3-8b", "--on", "h100-sxm", "--batch", "64")
+    scaled = rooflm.json(*words, "--hardware-scale", "bandwidth=2", "--capacity", "40GB")
+    rows = {row["lever"]: row for row in scaled["rows"]}
+    assert rows["10 % more bandwidth"]["speedup"] == pytest.approx(1.1, rel=0.01)
+    assert rows["10 % more compute"]["speedup"] == pytest.approx(1, rel=0.01)
+    refused = {row["lever"]: row["reason"] for row in scaled["not_tried"]}
+    assert refused["10 % more capacity"] == "--capacity says what it is."
+    fewer = {row["lever"] for row in rooflm.json(*words, "--set", "K=4")["rows"]}
+    assert "MQA, 1 key/value head" in fewer
+    priced = rooflm.json(*words, "--price", "2", "--power", "500")["rows"]
+    unknown = [row for row in priced if row["lever"] == "on mi355x"]
+    assert [row["output_usd_per_mtok"] for row in unknown] == [None]
+
+
+def test_the_share_of_the_cache_is_that_of_a_pass(rooflm: Terminal) -> None:
+    """85.9 GB of cache beside 139 GB of weights; stages read theirs for each of four parts."""
+    words = ("levers", "llama-3-70b", "--batch", "64", "--context", "4096")
+    shares = [
+        rooflm.json(*words, *more)["cache_share"]
+        for more in (("--on", "h100-sxm"), ("--on", "4xh100-sxm", "--pp", "4"))
+    ]
+    assert shares == pytest.approx([85.9 / (85.9 + 139), 85.9 / (85.9 + 4 * 139)], abs=0.01)
+
+
 def test_the_table_holds_every_command(rooflm: Terminal) -> None:
     """Nothing is cut, however long."""
     words = (*LECTURE, "--batch", "64")
@@ -142,6 +167,8 @@ def test_the_table_holds_every_command(rooflm: Terminal) -> None:
         (("--by", "speed"), "unknown value 'speed'"),
         (("--basis", "guess"), "unknown value 'guess'"),
         (("--draft", "eagle", "--batch", "0"), "below 1"),
+        (("--draft", "nonsense"), "unknown model 'nonsense' (--draft)"),
+        (("--acceptance", "nonsense"), "is not a chance"),
     ],
 )
 def test_wrong_words_are_refused(rooflm: Terminal, words: tuple[str, ...], said: str) -> None:

@@ -18,6 +18,7 @@ from rooflm.calc import speculation as spec
 from rooflm.calc.attention import attention_flops
 from rooflm.calc.case import Case
 from rooflm.calc.drafts import Draft, chain, eagle, model_draft, prediction_module, tree
+from rooflm.calc.errors import RooflmError
 from rooflm.calc.experts import distinct_experts
 from rooflm.calc.model import (
     active_parameters,
@@ -28,7 +29,7 @@ from rooflm.calc.model import (
     total_parameters,
 )
 from rooflm.calc.passes import BF16, decode
-from rooflm.calc.presets import find_machine, find_model
+from rooflm.calc.presets import MODELS_FILE, find_machine, find_model, preset_names
 from rooflm.calc.speculate import Speculation, best_round, laws, run_round, verification
 from rooflm.calc.timing import bandwidth_time, compute_time
 from rooflm.plots.speculation import draw
@@ -488,13 +489,145 @@ def test_the_best_length_is_that_of_a_search_over_all() -> None:
             assert found == run_round(asked, batch, 2048, found.proposal.drafted)
 
 
-def test_the_batch_from_which_a_length_loses_is_the_first_of_a_scan(rooflm: Terminal) -> None:
-    """By running every batch around the answer."""
-    found = only(rooflm.json(*ISSUE, "--basis", "bound")["falls_below_1"])
-    near = f"{found['batch'] - 2}:{found['batch'] + 1}"
+def test_the_batches_at_which_a_length_gains_are_those_of_a_scan(rooflm: Terminal) -> None:
+    """Of a dense model up to one batch; of experts between two: by running those around."""
+    dense = only(rooflm.json(*ISSUE, "--basis", "bound")["falls_below_1"])
+    assert dense["gains"] == [{"from_batch": 1, "to_batch": dense["batch"] - 1}]
+    near = f"{dense['batch'] - 2}:{dense['batch'] + 1}"
     rows = rooflm.json(*ISSUE, "--basis", "bound", "--batch", near)["rows"]
-
     assert [r["speedup"] < 1 for r in rows] == [False, False, True, True]
+
+    words = (
+        "speculate", "qwen3-30b-a3b", "--draft", "ngram", "--acceptance", "0.4", "--draft-tokens",
+        "2", "--on", "h200-sxm", "--basis", "bound",
+    )  # fmt: skip
+    found = only(rooflm.json(*words)["falls_below_1"])
+    rows = rooflm.json(*words, "--batch", "1:64")["rows"]
+    gaining = [r["batch"] for r in rows if r["speedup"] >= 1]
+    (span,) = found["gains"]
+    assert span["from_batch"] == gaining[0] > 1
+    assert gaining == list(range(gaining[0], 65))
+
+
+def test_messages_left_out_are_those_of_the_basis(rooflm: Terminal) -> None:
+    """A bound without messages is beside a bound, an estimate beside an estimate."""
+    rows = {
+        basis: only(rooflm.json(*ISSUE, "--basis", basis)["rows"])
+        for basis in ("bound", "estimate")
+    }
+    for row in rows.values():
+        assert row["speedup"] < row["speedup_without_messages"]
+    # Small steps of a draft are more starts of kernels than bytes, with messages or without.
+    assert rows["estimate"]["speedup_without_messages"] < rows["bound"]["speedup_without_messages"]
+
+
+def test_modules_of_prediction_are_those_that_checkpoints_hold() -> None:
+    """The weights of a module are the preset's part, with or without tables; else it is refused."""
+    known = refused = 0
+    for name in preset_names(MODELS_FILE):
+        model = find_model(name)
+        held = dict(model.extras).get("mtp")
+        try:
+            module = prediction_module(model)
+        except RooflmError:
+            refused += held is not None
+            continue
+        assert held is not None
+        own = sum(n * t.parameters for n, t in tensors(module) if t.op not in ("embedding", "head"))
+        # Biases of a router are no parameters here.
+        assert 0 <= (held - own) % (2 * model.V * model.D) <= 512
+        known += 1
+
+    assert known >= 8
+    assert refused == 2  # LongCat's and Nemotron-3 Super's are no layer of their decoders
+
+
+def test_a_machine_that_is_scaled_is_so_for_draft_and_target(rooflm: Terminal) -> None:
+    """Twice the bandwidth halves all that reads, and no part of it twice."""
+    words = ("speculate", "llama-3-8b", "--draft", "llama-3.2-1b", "--acceptance", "0.8", "--on",
+             "h100-sxm", "--draft-tokens", "3", "--basis", "bound")  # fmt: skip
+    plain = only(rooflm.json(*words)["rows"])
+    fast = only(rooflm.json(*words, "--hardware-scale", "bandwidth=2")["rows"])
+    for key in ("drafting_s", "verifying_s", "plain_s"):
+        assert fast[key] == pytest.approx(plain[key] / 2, rel=1e-9)
+
+
+def test_chains_begin_at_one_token_and_count_their_length(rooflm: Terminal) -> None:
+    """Eight chains of one token cost a draft pass of one row; --draft-tokens is the length."""
+    words = ("speculate", "llama-3-8b", "--draft", "llama-3.2-1b", "--acceptance", "0.6", "--on",
+             "h100-sxm", "--basis", "bound", "--batch", "512")  # fmt: skip
+    one = only(rooflm.json(*words, "--draft-tokens", "1")["rows"])
+    many = only(rooflm.json(*words, "--draft-tokens", "1", "--chains", "8")["rows"])
+
+    assert many["drafting_s"] == one["drafting_s"]
+    assert (many["draft_tokens"], many["verified_tokens"]) == (1, 9)
+    best = rooflm.json(*words[:-1], "1", "--chains", "2")
+    assert only(best["falls_below_1"])["draft_tokens"] == only(best["rows"])["draft_tokens"]
+
+
+def test_a_tree_is_shown_though_it_loses(rooflm: Terminal) -> None:
+    """Eight candidates that are right one time in ten yield 1.8 tokens, at a large batch a loss."""
+    tenths = ",".join(["0.1"] * 8)
+    row = only(
+        rooflm.json(
+            "speculate", "llama-3-8b", "--draft", "llama-3.2-1b", "--on", "h100-sxm", "--basis",
+            "bound", "--batch", "512", "--tree", "0;1;2;3;4;5;6;7", "--accuracies", tenths,
+        )["rows"]
+    )  # fmt: skip
+
+    assert row["expected_tokens"] == pytest.approx(1.8)
+    assert (row["draft_tokens"], row["verified_tokens"]) == (8, 9)
+    assert row["speedup"] < 1
+
+
+def test_heads_are_split_over_ranks_as_their_matrices_are(rooflm: Terminal) -> None:
+    """EAGLE-3 of Llama-3-70B on eight ranks: q, k and v of both vectors by heads, fc on each."""
+    row = only(
+        rooflm.json(
+            "speculate", "llama-3-70b", "--draft", "eagle3", "--acceptance", "0.8", "--on",
+            "8xh100-sxm", "--draft-tokens", "4", "--basis", "bound",
+        )["rows"]
+    )  # fmt: skip
+    D, F, heads = 8192, 28_672, (64 + 2 * 8) * 128
+    # Four norms and fc are whole.
+    split = (2 * D * heads + 64 * 128 * D + 3 * D * F + 32_000 * D) // 8
+    assert row["draft_weights_bytes"] == 2 * (split + 3 * D * D + 4 * D)
+
+
+def test_routing_holds_for_the_module_of_the_target(rooflm: Terminal) -> None:
+    """Whatever its formats are said to be."""
+    words = ("speculate", "deepseek-v3", "--draft", "mtp", "--acceptance", "0.8", "--draft-tokens",
+             "1", "--on", "h200-sxm", "--capacity", "4TB", "--weights", "fp8", "--basis", "bound",
+             "--batch", "64", "--routing", "zipf:2")  # fmt: skip
+    said = only(rooflm.json(*words, "--draft-weights", "fp8")["rows"])
+    assert said["drafting_s"] == only(rooflm.json(*words)["rows"])["drafting_s"]
+
+
+def test_a_server_holds_its_draft_where_it_does_not_pay(rooflm: Terminal) -> None:
+    """A row of no drafted tokens has the draft's weights in memory."""
+    words = ("speculate", "gpt-oss-120b", "--acceptance", "0.1", "--on", "h100-sxm")
+    row = only(rooflm.json(*words, "--draft", "gpt-oss-20b")["rows"])
+    alone = only(rooflm.json("sweep", "gpt-oss-20b", "--on", "h100-sxm")["rows"])
+
+    assert row["draft_tokens"] == 0
+    assert row["draft_weights_bytes"] == alone["weights_bytes"]
+
+
+def test_acceptance_by_position_means_the_same_without_models(rooflm: Terminal) -> None:
+    """1 + 0.8 + 0.56 + 0.336 tokens of three positions, worked by hand."""
+    answer = rooflm.json(
+        "speculate", "--acceptance", "0.8,0.7,0.6", "--draft-cost", "0.05", "--draft-tokens", "1:3"
+    )
+    assert [r["expected_tokens"] for r in answer["rows"]] == pytest.approx([1.8, 2.36, 2.696])
+    best = only(answer["best"])
+    assert best["draft_tokens"] == 3
+    assert best["speedup"] == pytest.approx(2.696 / 1.15)
+    endless = only(
+        rooflm.json("speculate", "--acceptance", "0.999999999", "--draft-cost", "0.000000001")[
+            "best"
+        ]
+    )
+    assert endless["draft_tokens"] is None
 
 
 def test_draft_memory_is_the_weights_and_cache_of_the_draft(rooflm: Terminal) -> None:
@@ -537,6 +670,22 @@ WRONG = [
     (("--p", "1/3,1/3,1/0", "--q", "1,0,0"), "'1/0' is not a chance"),
     (("--p", "0.5,0.5", "--q", "1"), "not over the same tokens"),
     (("--draft-cost", "0.1"), "acceptance is needed"),
+    (("--draft-cost", "0.1", "--acceptance", "0.8", "--on", "x"), "asked of a model on a machine"),
+    (("--p", "1", "--q", "1", "--set", "K=3"), "asked of a model on a machine (--set)"),
+    (("--draft-cost", "0.1", "--acceptance", "0.8", "--draft-tokens", "1e6"), "more than 10,000"),
+    (("llama-3-8b", *ON, "--draft", "medusa:65", "--acceptance", "0.8"), "more than 64"),
+    (("llama-3-8b", *ON, "--draft", "eagle", "--acceptance", "0.8", "--batch", "1:3000"),
+     "3,000 rounds are more than 2,000"),
+    (("llama-3-8b", *ON, "--draft", "medusa", "--acceptance", "0.8", "--chains", "3"),
+     "medusa proposes one chain"),
+    (("llama-3-8b", *ON, "--draft", "medusa", "--acceptance", "0.8", "--draft-weights", "int4"),
+     "medusa has no weights in another format"),
+    (("llama-3-8b", *ON, "--draft", "eagle", "--acceptance", "0.8", "--draft-weights", "x"),
+     "(--draft-weights)"),
+    (("llama-3-8b", *ON, "--draft", "medusa:2", "--tree", "0;0,0;0,0,0", "--accuracies",
+      "0.5;0.5;0.5"), "a tree of depth 3 has more levels than 2 heads"),
+    (("longcat-flash", *ON, "--draft", "mtp", "--acceptance", "0.8"), "no layer of it makes as"),
+    (("llama-3-8b", *ON, "--draft", "mtp", "--acceptance", "0.8"), "no module of multi-token"),
     (("llama-3-8b", "--p", "1", "--q", "1"), "one question at a time"),
     (("llama-3-8b", "--draft", "eagle", "--acceptance", "0.8"), "a machine is needed"),
     (("llama-3-8b", *ON, "--acceptance", "0.8"), "a draft is needed"),
