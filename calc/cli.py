@@ -525,7 +525,7 @@ def roofline(
     _emit(answer, roofline_page(answer), _printing(format, output, quiet))
 
 
-TIMES = ("time_s", "tokens_per_s")
+TIMES = ("time_s", "tokens_per_s", "output_usd_per_mtok", "joules_per_token")
 """Quantities beside those of an estimate that may be one."""
 
 
@@ -544,7 +544,7 @@ def _of_a_step(
 
 
 @app.command()
-@with_options(layout=LAYOUT, terms=SHARED)
+@with_options(layout=LAYOUT, terms=SHARED, costs=UNCHARGED)
 def explain(
     quantity: Annotated[str, typer.Argument(help="A column of show, fit, sweep or roofline.")],
     model: ModelName, on: On, batch: OneBatch = "1", context: OptionalContext = None,
@@ -559,7 +559,7 @@ def explain(
     models: ModelsFile = None, hardware: HardwareFile = None, format: Format = None,
     output: Output = None,
     quiet: Quiet = False, debug: Debug = False,
-    layout: Typed = {}, terms: Typed = {},
+    layout: Typed = {}, terms: Typed = {}, costs: Grouped = {},
 ) -> None:  # fmt: skip
     """Explain a number: formula, subtotals, substitution, value, what is left out, source.
 
@@ -588,7 +588,10 @@ def explain(
     work = works[0] if works else None
     typed_context = parse_context(context, typed)
     B, S = parse_count(batch, "--batch"), work.last_context if work else typed_context
-    answer = answer_explain(Question(case, B, S, work), quantity)
+    from .cost import Paid, economics_of
+
+    paid = economics_of(case.machine, parse_costs(costs) or Paid())
+    answer = answer_explain(Question(case, B, S, work, paid), quantity)
     if sensitivity:
         from .solve import sensitivity as find_sensitivity
 

@@ -16,6 +16,7 @@ from .case import (
     memory_bytes,
     reserved,
 )
+from .cost import Economics, joules_per_token, usd_per_mtok
 from .formats import FORMATS
 from .inverse import affine
 from .matmul import intensity, ridge
@@ -58,6 +59,10 @@ PROMPT, OUTPUT, CHUNK, NEW = map(count, ("P", "G", "T_c", "T"))
 INDEX, LAST = sympy.Symbol("i", integer=True), count("m")
 
 
+RENT, POWER, BUSY, PUE = letter("price"), letter("power"), letter("u"), letter("PUE")
+"""Price of a device [USD/h], its power [W], share of the paid time that is busy, PUE."""
+
+
 @dataclass(frozen=True)
 class Question:
     """What a quantity is asked about."""
@@ -67,12 +72,17 @@ class Question:
     context: int
     work: Work | None = None
     """A prefill or a request instead of a decode step."""
+    economics: Economics | None = None
+    """What a device costs and draws; nothing is priced without it."""
 
 
 def point(question: Question) -> Values:
     """Tell what the letters of the pass stand for."""
     values: Values = {BATCH: question.batch, CONTEXT: question.context}
-    work = question.work
+    work, paid = question.work, question.economics
+    if paid is not None:
+        values |= {RENT: paid.price_usd_per_hour, POWER: paid.power_w}
+        values |= {BUSY: paid.utilization, PUE: paid.pue}
     if work is not None:
         chunk = work.chunk or work.prompt - work.reused
         passes = chunk_count(work.prompt - work.reused, chunk)
@@ -111,6 +121,8 @@ def definitions(question: Question, symbolic: Symbolic) -> Definitions:
         known["devices"] = sympy.Integer(case.layout.devices)
         if "tokens_per_s" in known:
             known["tokens_per_s_per_device"] = letter("tokens_per_s") / letter("devices")
+    if question.work is None:
+        known |= _costs(question.economics, letter("devices") if "devices" in known else 1)
     known |= {
         "batch": BATCH,
         "capacity_bytes": CAPACITY,
@@ -184,6 +196,19 @@ def _step_definitions(question: Question, case: Case) -> Definitions:
         known["ridge_flops_per_byte"] = ridge(case.rates.flops_per_s, case.rates.bytes_per_s)
         whole = activations_bytes(case.ledger(prefill(1, CONTEXT)))
         known["prefill_activations_bytes"] = whole
+    return known
+
+
+def _costs(paid: Economics | None, devices: Q) -> Definitions:
+    """Define what a token of a decode step costs, and its energy, as far as they are known."""
+    known: Definitions = {}
+    if paid is None:
+        return known
+    rate = letter("tokens_per_s")
+    if paid.price_usd_per_hour is not None:
+        known["output_usd_per_mtok"] = usd_per_mtok(devices * RENT, rate, BUSY)
+    if paid.power_w is not None:
+        known["joules_per_token"] = joules_per_token(devices * POWER, rate, PUE)
     return known
 
 

@@ -34,6 +34,10 @@ def explain(question: Question, quantity: str) -> dict[str, Any]:
     symbolic = symbolic_case(question.case)
     values = symbolic.values | point(question)
     known = definitions(question, symbolic)
+    unknown = {"output_usd_per_mtok": "price", "joules_per_token": "power"}.get(quantity)
+    if unknown is not None and quantity not in known:
+        what = f"no {unknown} of {whole.machine.name} is known for such a step"
+        raise RooflmError(what, f"--{unknown}", "Say what it is, and leave --phase out.")
     name = resolve(quantity, known)
     used = reachable(name, known)
     if few_sequences(whole, question.batch) and _times(used):
@@ -186,6 +190,7 @@ def unit_of(name: str) -> str:
         return "B"
     for ending, unit in (
         ("tokens_per_s", "tokens/s"), ("per_device", "tokens/s"),
+        ("usd_per_mtok", "USD/Mtok"), ("joules_per_token", "J"),
         ("bytes_per_token", "B"), ("per_byte", "FLOP/B"),
         ("elements_per_token", "elements"), ("elements_per_sequence", "elements"),
         ("bytes_per_sequence", "B"), ("bytes", "B"), ("flops", "FLOP"), ("tokens", "tokens"),
@@ -204,6 +209,10 @@ def unit_of(name: str) -> str:
 def omits_of(name: str) -> list[str]:
     """Say what a quantity leaves out, and how much that is worth."""
     last = name.rpartition(".")[2]
+    if last.endswith("usd_per_mtok"):
+        return ["hosts, people, and hours that are paid and idle, unless --utilization says so"]
+    if last == "joules_per_token":
+        return ["hosts and network; that decoding draws less than the cap while it waits"]
     if last.endswith("estimate_s") or last.startswith("estimate"):
         return [
             "how waves of tiles fill a chip: up to 15 % at 128 to 256 rows",

@@ -45,7 +45,7 @@ BATCH, CONTEXT, PREFIX = count("B"), count("S"), count("h")
 UNITS = {
     "β": "B/s", "C": "FLOP/s", "M": "B", "R": "B", "b_w": "B", "b_kv": "B", "b_s": "B", "b_r": "B",
     "S": "tokens", "P": "tokens", "T": "tokens", "T_c": "tokens", "h": "tokens", "G": "tokens",
-    "W": "tokens", "β_h": "B/s",
+    "W": "tokens", "β_h": "B/s", "price": "USD/h", "power": "W",
 }  # fmt: skip
 """Units of the letters that have one; dimensions are pure numbers."""
 

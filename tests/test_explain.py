@@ -183,3 +183,33 @@ def test_sensitivity_comes_with_an_explanation(rooflm: Terminal) -> None:
     words = ("explain", "time_s", "llama-2-13b", "--on", "h100-sxm", "--sensitivity")
 
     assert rooflm.json(*words)["sensitivity"]["time_s"]["β"] == pytest.approx(-1)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (
+            "llama-2-13b",
+            "--on",
+            "h100-sxm",
+            "--batch",
+            "64",
+            "--utilization",
+            "60%",
+            "--pue",
+            "1.2",
+        ),
+        ("llama-3-8b", "--on", "mi355x", "--tp", "2", "--price", "3", "--power", "900"),
+    ],
+)
+def test_costs_are_explained(rooflm: Terminal, words: tuple[str, ...]) -> None:
+    """Price and energy of a token by formula are those of the sweep, on the same basis."""
+    basis = ("--basis", "bound") if "--tp" in words else ()
+    (row,) = rooflm.json("sweep", *words, "--cost", *basis)["rows"]
+    for key in ("output_usd_per_mtok", "joules_per_token"):
+        answer = rooflm.json("explain", key, *words)
+        assert answer["value"] == pytest.approx(row[key], rel=1e-12)
+        assert answer["unit"] in ("USD/Mtok", "J")
+    lacking = rooflm("explain", "output_usd_per_mtok", "llama-3-8b", "--on", "mi355x")
+    assert lacking.code == 2
+    assert "no price of mi355x is known" in lacking.err

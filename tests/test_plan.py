@@ -125,7 +125,7 @@ def asks(tried: Sequence[Tried], devices: tuple[int, ...], seed: int) -> list[As
     drawn = random.Random(seed)
     basic = Ask(devices, CONTEXT)
     found = [basic, *(replace(basic, by=aim) for aim in AIMS)]
-    for _ in range(9):
+    for _ in range(5):
         some, other = drawn.choice(tried), drawn.choice(tried)
         latency = some.seconds * drawn.choice([0.2, 1, 1.0001, 1.3])
         rate = other.rate * drawn.choice([0.7, 0.9999, 1, 1.2])
