@@ -197,9 +197,9 @@ def least_for(unit: Unit, rate: float, most: int) -> int:
     """Find the smallest batch up to `most` that reaches a throughput, known to be reached there.
 
     Throughput falls where a part of the batch gets one sequence more, and grows until all parts
-    have it: it is searched over full parts, then within one.
+    have it: it is searched over full parts, then within the one in which it is reached.
     """
-    layout, value = unit.layout, 0
+    layout, value, whole = unit.layout, 0, most + 1
     for size in sorted({unit.groups, layout.replicas * layout.pp, 1}, reverse=True):
         before = value
 
@@ -208,7 +208,8 @@ def least_for(unit: Unit, rate: float, most: int) -> int:
             seconds = time_at(unit, batch)
             return seconds is not None and batch / seconds < rate
 
-        value += size * largest(below, (most - value) // size)
+        value += size * largest(below, min(most - value, whole - 1) // size)
+        whole = size
     return min(value + 1, most)
 
 

@@ -19,7 +19,6 @@ from .options import (
     HANDOFF,
     LAYOUT,
     PLANNED,
-    PRICED,
     PRINTED,
     SHARED,
     TERMS,
@@ -806,7 +805,7 @@ def levers(
 
 @app.command()
 @with_options(
-    counting=COUNTED, estimating=ESTIMATED, layout=PLANNED, costs=PRICED, files=FILES,
+    counting=COUNTED, estimating=ESTIMATED, layout=PLANNED, costs=UNCHARGED, files=FILES,
     printing=PRINTED,
 )  # fmt: skip
 def plan(

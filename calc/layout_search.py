@@ -110,6 +110,8 @@ class Missed:
     """How many times too much it needs or takes, or too little it yields."""
     batch: int = 1
     detail: str = ""
+    short: float = 0.0
+    """How many times too few tokens a second it yields, where it is too slow as well."""
 
 
 class NoEstimateError(Exception):
@@ -178,7 +180,8 @@ class Search:
             if most < room:
                 limit = "latency" if self.seconds(unit, most + 1) else "estimate"
             rated = [(b / s, b) for b in even_batches(unit, most) if (s := self.seconds(unit, b))]
-            self.fastest[key] = max(rated)[1] if rated else 0, limit
+            chosen = max(rated)[1] if rated else 0
+            self.fastest[key] = chosen, limit if chosen == most else "even"
         return self.fastest[key]
 
 
@@ -199,7 +202,9 @@ def examine(search: Search, layout: Layout, ask: Ask) -> Found | Missed:
         return Missed(layout, GAP)
     most_s, wanted = ask.latency_s, ask.tokens_per_s
     if most_s is not None and seconds > most_s:
-        return Missed(layout, SLOW, seconds / most_s, ask.batch or least * copies)
+        batch = ask.batch or least * copies
+        short = 0.0 if wanted is None else wanted * seconds / batch
+        return Missed(layout, SLOW, seconds / most_s, batch, short=short)
     if ask.batch is not None:
         rate = ask.batch / seconds
         if wanted is not None and rate < wanted:
@@ -331,13 +336,16 @@ def try_all(
     return sorted(good, key=lambda f: rank(f, ask)), bad
 
 
-def frontier(search: Search, ask: Ask, progress: Progress = silent) -> list[Found]:
+def frontier(
+    search: Search, ask: Ask, progress: Progress = silent, good: Sequence[Found] = ()
+) -> list[Found]:
     """Choose what nothing beats in both latency and throughput of a device, whatever the targets.
 
-    Of layouts and batches: powers of two and the largest that fits, or the one that is given.
+    Of layouts and batches: powers of two, the largest that fits and those near it that are dealt
+    out evenly, or the one that is given; and of `good`, what does what is asked.
     """
     free = replace(ask, latency_s=None, tokens_per_s=None)
-    points: list[Found] = []
+    points: list[Found] = list(good)
     seen: set[Layout] = set()
     every = every_layout(search, ask)
     for i, layout in enumerate(every):
@@ -360,14 +368,14 @@ def frontier(search: Search, ask: Ask, progress: Progress = silent) -> list[Foun
 
 
 def _points(search: Search, layout: Layout) -> list[Found]:
-    """List a layout at every power of two of a replica's batch, and at the largest that fits."""
+    """List a layout at every power of two of a replica's batch, and near the largest that fits."""
     unit = "" if search.misfit(layout) else search.unit(layout)
     if isinstance(unit, str):
         return []
     copies, most = layout.replicas // unit.layout.replicas, search.room(unit)
     powers = {1 << k for k in range(most.bit_length())}
     found: list[Found] = []
-    for batch in sorted(powers | ({most} if most else set())):
+    for batch in sorted(powers | set(even_batches(unit, most))):
         seconds = search.seconds(unit, batch)
         if seconds is not None:
             limit = "memory" if batch == most else "batch"

@@ -615,10 +615,8 @@ LeverAcceptance = Annotated[
         "--acceptance", metavar="CHANCE", help="Acceptance of its tokens.  [default: 0.8, assumed]"
     ),
 ]
-PRICED = {name: said for name, said in COSTED.items() if name != "cost"}
-"""The same where cost and energy are told anyway."""
-UNCHARGED = {name: said for name, said in PRICED.items() if name != "tariff"}
-"""The same without what is charged."""
+UNCHARGED = {name: said for name, said in COSTED.items() if name not in ("cost", "tariff")}
+"""The same where cost and energy are told anyway, and not what is charged."""
 OnlySource = Annotated[
     str | None,
     typer.Option("--source", metavar="WORD", help="Only rows of sources whose key holds it."),

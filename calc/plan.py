@@ -94,13 +94,13 @@ def plan(
     search = search_of(where, ask, strict=known and basis is None)
     try:
         good, bad = try_all(search, ask, progress)
-        best = frontier(search, ask, progress)
+        best = frontier(search, ask, progress, good)
     except NoEstimateError:
         mixed = True
         where = replace(where, case=replace(where.case, basis="bound"))
         search = search_of(where, ask)
         good, bad = try_all(search, ask, progress)
-        best = frontier(search, ask, progress)
+        best = frontier(search, ask, progress, good)
     progress(1, 1)
     rows = [row_of(where, found, ask) for found in distinct(good, ask.top)]
     near = None if good else _nearest(bad)
@@ -191,7 +191,7 @@ def rejected(bad: Iterable[Missed]) -> list[dict[str, Any]]:
 def _nearest(bad: Iterable[Missed]) -> Missed | None:
     """Find the layout that misses by least, one that fits if there is any."""
     known = [m for m in bad if m.reason in (ROOM, SLOW, FEW)]
-    return min(known, key=lambda m: (m.reason == ROOM, m.factor), default=None)
+    return min(known, key=lambda m: (m.reason == ROOM, max(m.factor, m.short)), default=None)
 
 
 def _near_row(where: Site, near: Missed, ask: Ask) -> dict[str, Any]:
@@ -205,12 +205,19 @@ def _why_none(bad: Sequence[Missed], near: Missed | None, ask: Ask) -> str:
     if near is None:
         most = rejected(bad)[0]
         return f"every layout is rejected: {most['reason']}"
+    few = "yields {} times too few tokens a second"
     much = {
-        ROOM: "needs {:.3g} times the memory", SLOW: "takes {:.3g} times too long",
-        FEW: "yields {:.3g} times too few tokens a second",
-    }[near.reason].format(near.factor)  # fmt: skip
+        ROOM: "needs {} times the memory", SLOW: "takes {} times too long", FEW: few,
+    }[near.reason].format(_times(near.factor))  # fmt: skip
+    if near.short > 1:
+        much += f" and {few.format(_times(near.short))}"
     name = layout_name(near.layout)
     return f"no layout does; the nearest, {name} at a batch of {near.batch:,}, {much}"
+
+
+def _times(factor: float) -> str:
+    """Show a factor above 1 so that it does not read as 1."""
+    return f"{factor:.3g}" if factor >= 1.005 else f"{factor:.9g}"
 
 
 AIM_SAYS = {
@@ -256,11 +263,13 @@ def told(
     said.append(basis)
     said.append(
         "limit: what keeps a layout from a better figure: memory (one sequence more does not "
-        "fit), latency (it is too slow), throughput (fewer are too few), batch (as it stands), "
-        "estimate (more were never measured)"
+        "fit), latency (it is too slow), throughput (fewer are too few), even (one more makes all "
+        "others wait for its part), batch (as it stands), estimate (more were never measured)"
     )
-    said.append("frontier: what nothing beats in both time and tokens/s of a device, of all that "
-                "fits, whatever the targets")  # fmt: skip
+    said.append(
+        "frontier: what nothing beats in both time and tokens/s of a device, whatever the targets: "
+        "of the rows, of batches that are powers of two, and of the largest"
+    )
     if not has_experts(case.model) and "dp" not in ask.fixed:
         said.append("without experts dp does what replicas do, and is left out")
     if where.node is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
@@ -386,7 +387,7 @@ def find_handoff(
 ) -> Handoff | None:  # fmt: skip
     """Find where prompts are computed, if not where they are decoded; None where nothing was typed.
 
-    typed: how to count on both machines; a capacity is that of the decode machine alone.
+    typed: how to count on both machines; a capacity and factors are the decode machine's alone.
     """
     on, speed = handoff.get("prefill_on"), handoff.get("handoff")
     if on is None:
@@ -406,7 +407,7 @@ def find_handoff(
     links = ("link", "link_latency", "all_reduce") if node.devices not in (None, 1) else ()
     try:
         machine = find_machine(node.name, hardware)
-        own = make_case(case.model, machine, replace(typed, capacity=None))
+        own = make_case(case.model, machine, replace(typed, capacity=None, hardware_scale=None))
         prefill = spread_case(own, {name: layout.get(name) for name in links}, node)
     except RooflmError as e:
         if e.where != "--on":
@@ -484,7 +485,8 @@ def _tariff(text: str) -> tuple[float, ...]:
         what = f"'{printable(text, 40)}' is not three prices"
         fix = "Write CACHED,INPUT,OUTPUT in USD a million tokens: 0.14,0.55,2.19."
         raise RooflmError(what, "--tariff", fix)
-    return tuple(0.0 if set(p) <= set("0.") else parse_rate(p, "--tariff") for p in prices)
+    free = re.compile(r"0+(\.0*)?|\.0+")
+    return tuple(0.0 if free.fullmatch(p) else parse_rate(p, "--tariff") for p in prices)
 
 
 def parse_settings(settings: list[str]) -> dict[str, str]:

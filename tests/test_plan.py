@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from rooflm.calc.attention import Attention
-from rooflm.calc.candidates import divisors
+from rooflm.calc.candidates import divisors, least_for, make_unit, time_at
 from rooflm.calc.case import Case, figures, memory_bytes, slowest
 from rooflm.calc.deployment import Node, Spread, deploy
 from rooflm.calc.errors import Exit, RooflmError
@@ -30,7 +30,7 @@ from rooflm.calc.plan import plan
 from rooflm.calc.presets import find_machine
 from rooflm.calc.typed import Counting, Estimating, make_case
 
-from .helpers import Terminal
+from .helpers import Terminal, only
 
 DENSE = Model("dense", 64, 640, (Group(5, Attention(N=8, K=2, H=16), MLP(240)),))
 ROUTED = Model("routed", 64, 640, (
@@ -190,7 +190,48 @@ def of_row(row: dict[str, Any]) -> Tried:
     return Tried(Layout(**{axis: row[axis] for axis in AXES}), row["batch"], row["time_s"])
 
 
-@pytest.mark.parametrize("name", ["dense", "routed", "latent, nodes of 2"])
+@pytest.mark.parametrize("ways", [{"pp": 3, "tp": 2}, {"replicas": 3, "pp": 2}, {"dp": 2, "pp": 3}])
+def test_the_smallest_batch_for_a_rate_is_that_of_a_scan(ways: dict[str, int]) -> None:
+    """Of parts that are no powers of two, where one sequence more may yield less."""
+    model = ROUTED if "dp" in ways else DENSE
+    where = site(model, 3000)
+    unit = make_unit(where.case, Layout(**ways), where.spread, Node("h100-sxm"), CONTEXT)
+    most = 4 * unit.groups + 1
+    rates = {B: B / (time_at(unit, B) or math.inf) for B in range(1, most + 1)}
+    for wanted in rates.values():
+        if rates[most] < wanted:
+            continue
+        found = least_for(unit, wanted * (1 - 1e-12), most)
+        assert found == min(B for B, rate in rates.items() if rate >= wanted * (1 - 1e-12))
+
+
+def test_a_row_is_not_better_than_the_frontier(rooflm: Terminal) -> None:
+    """Rows whose batch is dealt out evenly stand in it, and say that it is even."""
+    words = ("llama-3-70b", "--on", "h200-sxm", "--context", "1k", "--devices", "4,8", "--tp", "2",
+             "--link", "100GB")  # fmt: skip
+    answer = rooflm.json("plan", *words)
+    points = [(r["time_s"], r["tokens_per_s_per_device"]) for r in answer["frontier"]]
+    for row in answer["rows"]:
+        time, each = row["time_s"] * (1 + 1e-9), row["tokens_per_s_per_device"] * (1 - 1e-9)
+        assert any(t <= time and e >= each for t, e in points)
+    for slower, faster in itertools.combinations(reversed(points), 2):
+        assert slower[0] > faster[0]
+        assert slower[1] > faster[1]
+    (even,) = [r for r in answer["rows"] if r["replicas"] == 2 and r["tp"] == 2]
+    assert even["limit"] == "even"
+    one_more = shlex.split(even["command"].replace(f"--batch {even['batch']}", "--batch 897"))
+    assert only(rooflm.json(*one_more[1:])["rows"])["fits"]
+
+
+def test_a_miss_of_both_targets_tells_both(rooflm: Terminal) -> None:
+    """A layout that is hardly too slow and yields far too little is not near."""
+    words = ("llama-3-8b", "--on", "h100-sxm", "--devices", "1,2", "--latency", "1ms")
+    answer = rooflm("plan", *words, "--throughput", "1e9", "--format", "json")
+    assert answer.code == Exit.NO
+    assert "times too long and yields" in answer.json["reason"]
+
+
+@pytest.mark.parametrize("name", ["routed", "latent, nodes of 2"])
 def test_nothing_beats_the_frontier(name: str) -> None:
     """Of layouts at powers of two and at the most that fits, none is better in both."""
     make, devices = SITES[name]
