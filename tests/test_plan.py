@@ -195,7 +195,8 @@ def test_the_smallest_batch_for_a_rate_is_that_of_a_scan(ways: dict[str, int]) -
     """Of parts that are no powers of two, where one sequence more may yield less."""
     model = ROUTED if "dp" in ways else DENSE
     where = site(model, 3000)
-    unit = make_unit(where.case, Layout(**ways), where.spread, Node("h100-sxm"), CONTEXT)
+    # So long that a sequence more of a part is felt.
+    unit = make_unit(where.case, Layout(**ways), where.spread, Node("h100-sxm"), 20_000)
     most = 4 * unit.groups + 1
     rates = {B: B / (time_at(unit, B) or math.inf) for B in range(1, most + 1)}
     for wanted in rates.values():

@@ -422,6 +422,8 @@ FORMATS = [
     (model, weights, kv)
     for model, every in WEIGHTS.items()
     for weights, kv in zip(every, ("fp8", "int8-head", "fp8-deepseek", "fp8"), strict=True)
+    # Its formulas are the longest by far, and those of the formats the same.
+    if model != "deepseek-v3" or kv != "fp8"
 ]
 WORK = ("--batch", "3", "--context", "700")
 SAME = ("bound_s", "weights_bytes", "kv_cache_bytes", "memory_bytes")

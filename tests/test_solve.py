@@ -83,7 +83,7 @@ def _reached_and_bound(case: Case, S: int) -> None:
             assert bound["value"] in [max(1, math.floor(root) + 1) for root in roots]
 
 
-@pytest.mark.parametrize("index", range(0, len(PRESETS), 14))
+@pytest.mark.parametrize("index", range(0, len(PRESETS), 21))
 def test_solved_contexts_and_rates_meet_their_targets(index: int) -> None:
     """Longest context in memory and in time; least bandwidth and compute for a latency."""
     case = case_of(index)
