@@ -27,9 +27,11 @@ def draw(answer: dict[str, Any], path: str) -> Any:
     drawn = [best[batch] for batch in sorted(best)]
     lengths = sorted({r["draft_tokens"] for r in drawn})
     of = f"{lengths[0]}" if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}"
-    said = f"acceptance {answer['acceptance']}, {of} drafted tokens"
+    said = f"Acceptance {answer['acceptance']}, {of} drafted tokens"
+    devices = drawn[0].get("devices", 1)
+    machine = answer["hardware"] if devices == 1 else f"{devices} x {answer['hardware']}"
     caption = (
-        f"{answer['model']} drafted by {answer['draft']} on {answer['hardware']}, "
+        f"{answer['model']} drafted by {answer['draft']} on {machine}, "
         f"{answer['basis']}. {said}, context {drawn[0]['context_tokens']:,}."
     )
     drawing, axes = figure(1, caption)
@@ -45,7 +47,7 @@ def draw(answer: dict[str, Any], path: str) -> Any:
             color=BLUE,
             marker="o",
             markersize=3,
-            label="no messages, bound",
+            label=f"{answer['basis']}, no messages",
         )
     ax.plot(
         batches, [r["speedup"] for r in drawn], "-", color=VERMILION, marker="o", markersize=3,
