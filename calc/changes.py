@@ -25,7 +25,11 @@ def parse_changes(settings: list[str]) -> dict[str, str]:
         key, equals, value = setting.partition("=")
         key, value = key.strip(), value.strip()
         if not equals or not key or not value:
-            raise RooflmError(f"'{setting[:40]}' is not KEY=VALUE", "--set", "Write --set K=8.")
+            raise RooflmError(
+                f"'{setting[:40]}' is not KEY=VALUE",
+                "--set",
+                "Write --set K=8, or mla=c:512+r:64+d:128+v:128.",
+            )
         if key in changes:
             raise RooflmError(f"'{key}' is set twice", "--set")
         changes[key] = value

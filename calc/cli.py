@@ -11,6 +11,7 @@ import typer
 from .errors import Exit, RooflmError, check_choice, printable
 from .options import (
     ADAPTERS,
+    BOUNDED,
     COSTED,
     COUNTED,
     DRAFTED,
@@ -529,11 +530,12 @@ TIMES = ("time_s", "tokens_per_s", "output_usd_per_mtok", "joules_per_token")
 
 
 def _of_a_step(
-    quantity: str, phase: str | None, layout: Typed, sensitivity: bool, how: Estimating
+    quantity: str, on: str, phase: str | None, layout: Typed, sensitivity: bool, how: Estimating
 ) -> "Estimating | None":
     """Explain estimates of decode steps on one device; all else at the bound."""
     wanted = "estimate" in quantity or quantity in TIMES
-    plain = phase in (None, "decode") and not any(layout.values()) and not sensitivity
+    alone = not any(layout.values()) and not on[:1].isdigit()
+    plain = phase in (None, "decode") and alone and not sensitivity
     if not plain and ("estimate" in quantity or how != Estimating()):
         what = "estimates are explained of decode steps on one device"
         raise RooflmError(what, "QUANTITY", "Leave out --phase, --tp and the like.")
@@ -545,7 +547,9 @@ def _of_a_step(
 @app.command()
 @with_options(layout=LAYOUT, terms=SHARED, costs=UNCHARGED)
 def explain(
-    quantity: Annotated[str, typer.Argument(help="A column of show, fit, sweep or roofline.")],
+    quantity: Annotated[str, typer.Argument(
+        help="A column of show, fit, sweep or roofline; output_usd_per_mtok, joules_per_token."
+    )],
     model: ModelName, on: On, batch: OneBatch = "1", context: OptionalContext = None,
     phase: Phase = None, prompt: Prompt = None, output_tokens: OutputTokens = None,
     prefix: Prefix = None,
@@ -574,7 +578,8 @@ def explain(
     typed = Counting(
         weights, kv, accounting, time_model, reserve, capacity, None, state,
         tokens_per_step, gpu_share,
-        _of_a_step(quantity, phase, layout, sensitivity, Estimating(engine, calibration, basis)),
+        _of_a_step(quantity, on, phase, layout, sensitivity,
+                   Estimating(engine, calibration, basis)),
         terms,
     )  # fmt: skip
     case = find_case(model, on, set, models, hardware, typed, layout)
@@ -767,7 +772,7 @@ def speculate(
 
 @app.command()
 @with_options(
-    counted=COUNTED, estimated=ESTIMATED, costs=UNCHARGED, files=FILES, layout=LAYOUT, how=PRINTED
+    counted=COUNTED, estimated=BOUNDED, costs=UNCHARGED, files=FILES, layout=LAYOUT, how=PRINTED
 )
 def levers(
     model: ModelName, on: On, batch: OneBatch = "1", context: OneContext = "1024",

@@ -19,6 +19,8 @@ from .passes import Precision
 NODE = re.compile(r"(?:(\d{1,12})x)?(\d{1,12})x(?=[a-z])(.+)")
 """8xh100-sxm, or 2x8xh100-sxm for two nodes of eight."""
 MOST_DEVICES = 10_000
+USUAL_NODE = 8
+"""Devices that most nodes have at the most."""
 
 
 @dataclass(frozen=True)
@@ -168,6 +170,15 @@ def told(case: Case) -> list[str]:
             f"messages: {near.all_reduce} all-reduce over {speed}, {1e6 * float(near.latency_s):g} "
             "us a message (--link-latency), none overlapped with compute"
         )
+        if links.far is not None:
+            said.append(
+                f"between nodes: {links.far.bytes_per_s / 1e9:,.4g} GB/s of a device one way"
+            )
+        elif links.node_devices > USUAL_NODE:
+            said.append(
+                f"all {links.node_devices} devices are taken to be of one node; two nodes of eight "
+                f"are --on 2x8x{case.machine.name} --network 50GB"
+            )
     said += remarks(case.model, layout) if case.ranks else []
     if layout.pp > 1:
         said.append(f"{layout.pp} stages work on {layout.pp} micro-batches: a token waits for all")

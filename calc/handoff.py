@@ -158,7 +158,7 @@ def sweep_handoffs(
     rows = [told(handoff_row(case, handoff, B, work)) for work in works for B in batches]
     answer = frame(case, "request", rows, [r["context_tokens"] for r in rows])
     formats = answer["assumptions"][0].removeprefix(PHASES["request"])
-    answer["assumptions"][:1] = sentences(handoff, formats, works, estimated=not gap)
+    answer["assumptions"][:1] = sentences(handoff, formats, works, not gap, rows)
     return answer
 
 
@@ -183,7 +183,13 @@ def prefill_gap(case: Case, work: Work) -> str:
     return ""
 
 
-def sentences(handoff: Handoff, formats: str, works: Sequence[Work], estimated: bool) -> list[str]:
+def sentences(
+    handoff: Handoff,
+    formats: str,
+    works: Sequence[Work],
+    estimated: bool,
+    rows: Sequence[dict[str, Any]],
+) -> list[str]:
     """Say what a hand-off takes for granted, in place of what is said of a request."""
     name = _name(handoff.prefill)
     said = [
@@ -194,8 +200,12 @@ def sentences(handoff: Handoff, formats: str, works: Sequence[Work], estimated: 
         "within it; the first token waits for it, and no decode step comes before it; floor_s "
         "leaves it out",
         "tokens/s: of a decode machine that always has its batch; prefills_per_decode machines "
-        "keep pace with it; memory and fits are those of the decode machine",
+        "keep pace with it at this batch and number of output tokens; memory and fits are those of "
+        "the decode machine",
     ]
+    if any(row["prefill_fits"] is False for row in rows):
+        plain = handoff.prefill.machine.name
+        said.append(f"the prefill does not fit {name}: --prefill-on 8x{plain} has eight of them")
     if any(work.reused for work in works):
         said.append("a reused prefix is in the cache of the prefill machine: all is handed on")
     constants = handoff.prefill.constants

@@ -128,7 +128,8 @@ def levers(words: dict[str, Any], by: By) -> dict[str, Any]:
             untried.append({"lever": lever.name, "reason": "it changes nothing here"})
         else:
             rows.append(_beside(row, plain))
-    rows.sort(key=lambda row: _rank(row, by, plain["fits"]))
+    priced = plain["output_usd_per_mtok"] is not None
+    rows.sort(key=lambda row: _rank(row, by, plain["fits"], priced))
     step = base.step(words["batch"], words["context"])
     pass_ = slowest(base, step).ledger(step)
     cache = total(op.count * (op.read_bytes + op.write_bytes) for op in pass_)
@@ -240,8 +241,11 @@ def _beside(row: dict[str, Any], plain: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _rank(row: Mapping[str, Any], by: By, fits: bool) -> tuple[Any, ...]:
-    """Order rows: those that stop fitting last, then by the effect that is asked for."""
+def _rank(row: Mapping[str, Any], by: By, fits: bool, priced: bool) -> tuple[Any, ...]:
+    """Order rows: those that stop fitting last, then by the effect that is asked for.
+
+    priced: the case has a price; rows without one then come after those with one.
+    """
     per_device = row["tokens_per_s"] / row["devices"]
     cost = row["output_usd_per_mtok"]
     key = {
@@ -249,9 +253,10 @@ def _rank(row: Mapping[str, Any], by: By, fits: bool) -> tuple[Any, ...]:
         "throughput": -row["tokens_per_s"],
         "memory": row["memory_bytes"],
         # Without prices the device-seconds of a token rank alike.
-        "cost": 1 / per_device if cost is None else cost,
+        "cost": cost if priced else 1 / per_device,
     }[by]
-    return (fits and not row["fits"], key, row["lever"])
+    unknown = key is None
+    return (fits and not row["fits"], unknown, 0 if unknown else key, row["lever"])
 
 
 def candidates(words: Words, base: Case) -> Iterator[Lever]:
@@ -426,7 +431,10 @@ def _work(words: Words, base: Case) -> Iterator[Lever]:
 
 
 def _machines(words: Words, base: Case) -> Iterator[Lever]:
-    """List the next faster and the fastest chip of the kind, and each figure with 10 % more."""
+    """List faster chips of the kind, and each figure with 10 % more.
+
+    The next faster one, those with a price, and the fastest.
+    """
     from .listing import all_machines
 
     machine, needed = base.machine, base.precision.activations.compute
@@ -439,7 +447,8 @@ def _machines(words: Words, base: Case) -> Iterator[Lever]:
         and m.label_bytes is not None
     ]
     faster.sort(key=lambda m: (m.bandwidth_bytes_per_s, m.name))
-    for name in dict.fromkeys(m.name for m in (*faster[:1], *faster[-1:])):
+    priced = [m for m in faster if m.price_usd_per_hour is not None]
+    for name in dict.fromkeys(m.name for m in (*faster[:1], *priced, *faster[-1:])):
         node = parse_node(words["on"])
         on = f"{node.nodes}x{node.devices}x{name}" if node.devices is not None else name
         # What was typed about this machine is not that one's.

@@ -526,6 +526,16 @@ ESTIMATED: dict[str, Any] = {
     "engine": EngineName, "calibration": CalibrationFile, "basis": BasisName,
 }  # fmt: skip
 """Options of an estimate."""
+BOUNDED: dict[str, Any] = {
+    **ESTIMATED,
+    "basis": Annotated[
+        str | None,
+        typer.Option(
+            "--basis", metavar="NAME", help="bound (default), or estimate, also with --engine."
+        ),
+    ],
+}
+"""The same where bounds are usual."""
 Grouped: TypeAlias = Mapping[str, Any]
 """What was typed of a group of options."""
 PLANNED: dict[str, Any] = {

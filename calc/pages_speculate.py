@@ -18,14 +18,15 @@ def speculate_page(answer: Answer) -> Page:
     paid, paid_cells = paid_columns(rows)
     silent = ["without messages"] if "speedup_without_messages" in rows[0] else []
     heads = ["batch", "context", "drafted", "tokens a round", "draft [ms]", "verify [ms]",
-             "plain step [ms]", "speed-up", *silent, "tokens/s", *paid, "memory [GB]", "fits",
-             "regime"]  # fmt: skip
+             "plain step [ms]", "speed-up", *silent, "tokens/s", *paid, "draft [GB]",
+             "memory [GB]", "fits", "regime"]  # fmt: skip
     cells = [
         (f"{r['batch']:,}", f"{r['context_tokens']:,}", f"{r['draft_tokens']}",
          f"{r['expected_tokens']:.3f}", *(_ms(r[k]) for k in ("drafting_s", "verifying_s",
          "plain_s")), _times(r["speedup"]),
          *([_times(r["speedup_without_messages"])] if silent else []), _cell(r["tokens_per_s"]),
-         *paid_cells[i], show_gb(r["memory_bytes"]), "yes" if r["fits"] else "no", r["regime"])
+         *paid_cells[i], show_gb(r["draft_weights_bytes"] + r["draft_cache_bytes"]),
+         show_gb(r["memory_bytes"]), "yes" if r["fits"] else "no", r["regime"])
         for i, r in enumerate(rows)
     ]  # fmt: skip
     title = (
@@ -45,7 +46,9 @@ def _falls(found: Answer, several: bool) -> str:
         f"{g['from_batch']:,} to {last if g['to_batch'] is None else g['to_batch']:,}"
         for g in found["gains"]
     ]
-    return f"{drafted} gains at batches {' and '.join(spans)}, of those up to {last:,}"
+    return (
+        f"{drafted} gains at batches {' and '.join(spans)}, memory aside, of those up to {last:,}"
+    )
 
 
 def ideal_page(answer: Answer) -> Page:

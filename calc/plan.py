@@ -120,6 +120,7 @@ def plan(
         "capacity_bytes": where.case.limit[0],
         "layouts": len(good) + len(bad),
         "qualifying": len(good),
+        "fewest_devices": min((f.layout.devices for f in good), default=None),
         "rows": rows,
         "frontier": [row_of(where, found, ask) for found in best],
         "rejected": rejected(bad),
@@ -261,6 +262,10 @@ def told(
             "--basis estimate leaves them out"
         )
     said.append(basis)
+    if good and ask.aim != "devices":
+        few = min(good, key=lambda f: (f.layout.devices, f.seconds))
+        name = layout_name(few.layout)
+        said.append(f"fewest devices: {few.layout.devices}, {name} (--by devices)")
     said.append(
         "limit: what keeps a layout from a better figure: memory (one sequence more does not "
         "fit), latency (it is too slow), throughput (fewer are too few), even (one more makes all "

@@ -249,18 +249,21 @@ def _computing(case: Case) -> list[str]:
     return said
 
 
+BOUNDS_ONLY = "times are to be compared with bounds alone (--basis bound)"
+
+
 def estimate_told(
     case: Case, phase: str, contexts: Sequence[int], rows: Sequence[dict[str, Any]] = ()
 ) -> list[str]:
     """Say where estimates come from, or why there are none; nothing of commands without any."""
     if case.constants is None:
-        return [f"no estimate: {case.no_estimate}"] if case.no_estimate else []
+        return [f"no estimate: {case.no_estimate}; {BOUNDS_ONLY}"] if case.no_estimate else []
     if rows and all(row.get("estimate_s") is None for row in rows):
-        return [f"no estimate: {_reason(case, phase, rows[0])}"]
+        return [f"no estimate: {_reason(case, phase, rows[0])}; {BOUNDS_ONLY}"]
     if not rows and (
         reason := _gap(case, phase, case.members[0].least_batch, max(contexts, default=1))
     ):
-        return [f"no estimate: {reason}"]
+        return [f"no estimate: {reason}; {BOUNDS_ONLY}"]
     basis = "time is the estimate" if case.basis == "estimate" else "time is the bound"
     band = case.constants.prefill_band if phase == "prefill" else case.constants.band
     told = case.constants.told if band is not None else case.constants.told[:1]

@@ -16,6 +16,7 @@ from .units import (
     parse_rate,
     parse_share,
     parse_size,
+    parse_speed,
     parse_time,
 )
 
@@ -348,7 +349,7 @@ def spread_case(case: Case, layout: Typed, node: Any) -> Case:
     if layers is not None or link is not None:
         from .offload import offload
 
-        speed = None if link is None else float(parse_size(link, "--host-link", least=1))
+        speed = None if link is None else parse_speed(link, "--host-link")
         case = spread_case(case, {**layout, "gpu_layers": None, "host_link": None}, node)
         return offload(case, None if layers is None else parse_layers(layers), speed)
     if not said and node.devices is None:
@@ -367,9 +368,7 @@ def parse_spread(layout: Typed) -> Spread:
     said = {name: text for name, text in layout.items() if text is not None}
     ways: dict[str, int] = parse_ways(layout)
     speeds: dict[str, float] = {
-        name: float(parse_size(said[name], f"--{name}", least=1))
-        for name in ("link", "network")
-        if name in said
+        name: parse_speed(said[name], f"--{name}") for name in ("link", "network") if name in said
     }
     latency = parse_time(said["link_latency"], "--link-latency") if "link_latency" in said else 0.0
     return Spread(
@@ -425,12 +424,12 @@ def find_handoff(
 def _handoff_speed(text: str | None, network: str | None, case: Case, prefill: Case) -> float:
     """Read how fast a cache is handed on: as typed, or by as many networks as devices have."""
     if text is not None:
-        return float(parse_size(text, "--handoff", least=1))
+        return parse_speed(text, "--handoff")
     if network is None:
         what = "how fast a cache goes from one machine to the other is not known"
         raise RooflmError(what, "--handoff", "Say --handoff 50GB, bytes a second one way.")
     pairs = [1 if c.layout is None else c.layout.tp * c.layout.pp for c in (case, prefill)]
-    return min(pairs) * float(parse_size(network, "--network", least=1))
+    return min(pairs) * parse_speed(network, "--network")
 
 
 def parse_ways(layout: Typed) -> dict[str, int]:

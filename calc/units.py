@@ -100,6 +100,11 @@ def parse_size(text: str, option: str, least: int = 0) -> int:
     return round(value)
 
 
+def parse_speed(text: str, option: str) -> float:
+    """Read bytes a second, such as 450GB or 450GB/s."""
+    return float(parse_size(text.strip().removesuffix("/s"), option, least=1))
+
+
 def _exact(digits: str, multiple: str | None) -> int | Fraction:
     """Multiply without rounding: 1.001k is 1001."""
     times = MULTIPLES[multiple or ""]

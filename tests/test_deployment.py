@@ -379,3 +379,26 @@ def test_quantized_bytes_of_a_rank_are_those_of_gpt_fast(
 
     held = only(answer["ranks"])["weights_bytes"] + (1 - 1 / tp) * tables
     assert held == pytest.approx(1e9 * gigabytes, rel=2e-3)
+
+
+def test_nodes_are_explained_at_the_bound(rooflm: Terminal) -> None:
+    """A measured curve has no formula: of several devices the bound is explained, not a crash."""
+    words = ("llama-3-70b", "--on", "8xh100-sxm", "--batch", "4")
+    for key in ("time_s", "tokens_per_s", "output_usd_per_mtok"):
+        (swept,) = rooflm.json("sweep", *words, "--basis", "bound", "--cost")["rows"]
+        value = rooflm.json("explain", key, *words)["value"]
+        assert value == pytest.approx(swept[key], rel=1e-12)
+    assert rooflm("explain", "estimate_s", *words).code == Exit.USAGE
+
+
+def test_a_large_node_and_a_network_are_told(rooflm: Terminal) -> None:
+    """Sixteen devices under one name are one node, and the answer says so."""
+    words = ("llama-3-70b", "--batch", "4", "--tp", "8", "--pp", "2")
+    one = " ".join(rooflm.json("sweep", *words, "--on", "16xh100-sxm")["assumptions"])
+    two = " ".join(
+        rooflm.json("sweep", *words, "--on", "2x8xh100-sxm", "--network", "50GB/s")["assumptions"]
+    )
+
+    assert "all 16 devices are taken to be of one node" in one
+    assert "between nodes: 50 GB/s" in two
+    assert "taken to be of one node" not in two

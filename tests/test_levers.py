@@ -104,6 +104,9 @@ def test_rows_are_in_the_order_that_is_asked_for(
     known = [row for row in rows if row[key] is not None]
 
     assert [r["fits"] for r in rows] == sorted((r["fits"] for r in rows), reverse=True)
+    # A chip without a price is not the cheapest.
+    unknown = [row[key] is None for row in rows if row["fits"]]
+    assert unknown == sorted(unknown)
     figures = [sign * row[key] for row in known if row["fits"]]
     assert figures == sorted(figures)
     for row in rows:

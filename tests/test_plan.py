@@ -211,6 +211,7 @@ def test_a_row_is_not_better_than_the_frontier(rooflm: Terminal) -> None:
     words = ("llama-3-70b", "--on", "h200-sxm", "--context", "1k", "--devices", "4,8", "--tp", "2",
              "--link", "100GB")  # fmt: skip
     answer = rooflm.json("plan", *words)
+    assert answer["fewest_devices"] == 4
     points = [(r["time_s"], r["tokens_per_s_per_device"]) for r in answer["frontier"]]
     for row in answer["rows"]:
         time, each = row["time_s"] * (1 + 1e-9), row["tokens_per_s_per_device"] * (1 - 1e-9)
