@@ -18,6 +18,7 @@ from .deployment import parse_node
 from .errors import RooflmError
 from .letters import dimensions
 from .mlp import MLP
+from .options import COUNTED, DRAFTED, LAYOUT, SHARED, UNCHARGED
 from .readings import total
 from .sweep import assumptions, step_row
 from .timing import compulsory_bytes
@@ -34,6 +35,7 @@ BYS: tuple[By, ...] = ("time", "throughput", "memory", "cost")
 KEPT_SHARE = 0.75
 """Share of the widths or layers that a pruned model keeps."""
 USUAL_DRAFT_TOKENS = "4"
+"""Tokens that are drafted where one acceptance holds for all: the papers' usual three or four."""
 USUAL_ACCEPTANCE = "0.8"
 """Acceptance that is assumed where none is given, as in the worked examples of arXiv 2211.17192."""
 MLA_SHAPE = "c:512+r:64+d:128+v:128"
@@ -68,25 +70,15 @@ def words_of(command: str, words: Words) -> str:
     return shlex.join(["rooflm", command, words["model"], "--on", words["on"], *retyped(options)])
 
 
-COUNTED = (
-    "weights", "kv", "routing", "state", "time_model", "reserve", "capacity", "gpu_share",
-    "hardware_scale",
-)  # fmt: skip
-PAID = ("price", "power", "pue", "utilization")
-TERMS = ("shared_prefix", "prefix_reads")
-SPREAD = (
-    "tp", "pp", "ep", "dp", "cp", "replicas", "link", "network", "link_latency", "all_reduce",
-    "gpu_layers", "host_link",
-)  # fmt: skip
 DRAFTS = ("draft", "acceptance", "draft_tokens")
 
 
 def case_of(words: Words) -> Case:
     """Make the case of what was typed."""
     estimating = Estimating(words.get("engine"), words.get("calibration"), words["basis"])
-    terms = {name: words.get(name) for name in TERMS}
+    terms = {name: words.get(name) for name in SHARED}
     typed = replace(_counting(words), estimating=estimating, terms=terms)
-    layout = {name: words.get(name) for name in SPREAD}
+    layout = {name: words.get(name) for name in LAYOUT}
     settings = list(words.get("set", ()))
     files = words.get("models"), words.get("hardware")
     return find_case(words["model"], words["on"], settings, *files, typed, layout)
@@ -149,7 +141,7 @@ def levers(words: dict[str, Any], by: By) -> dict[str, Any]:
 
 def _paid(words: Words) -> Paid:
     """Read what was typed about cost."""
-    return parse_costs({name: words.get(name) for name in PAID}) or Paid()
+    return parse_costs({name: words.get(name) for name in UNCHARGED}) or Paid()
 
 
 def _row(words: Words, case: Case) -> dict[str, Any]:
@@ -187,10 +179,7 @@ def _speculation_of(words: Words) -> Speculation:
     """Find what is asked of speculation."""
     from .typed_drafts import find_speculation
 
-    drafted: dict[str, Any] = dict.fromkeys(
-        ("draft_tp", "draft_weights", "chains", "tree", "accuracies")
-    )
-    drafted |= {name: words.get(name) for name in DRAFTS}
+    drafted = {name: words.get(name) for name in DRAFTED}
     return find_speculation(case_of(words), drafted, _counting(words), words.get("models"))
 
 
