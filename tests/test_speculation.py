@@ -42,7 +42,7 @@ GOLDEN: dict[str, Any] = table("speculation")
 CASES: dict[str, dict[str, Any]] = {c["id"]: c for c in GOLDEN["cases"]}
 Inputs = dict[str, Any]
 
-ISSUE = (
+EXAMPLE = (
     "speculate", "llama-3-70b", "--draft", "llama-3-8b", "--acceptance", "0.8", "--on",
     "8xh100-sxm", "--context", "2048", "--draft-tokens", "4",
 )  # fmt: skip
@@ -412,7 +412,7 @@ def test_chains_yield_what_an_enumeration_of_accepted_lengths_yields() -> None:
 
 def test_the_example_of_70b_and_8b_loses_at_large_batches(rooflm: Terminal) -> None:
     """2.3 times at one sequence and 0.89 at 512 without collectives; less with them."""
-    rows = rooflm.json(*ISSUE, "--batch", "1,32,128,512", "--basis", "bound")["rows"]
+    rows = rooflm.json(*EXAMPLE, "--batch", "1,32,128,512", "--basis", "bound")["rows"]
     # The worked cases read the embedding as well, 1.5 % of the target and 6 % of the draft.
     cases = [CASES[f"t14_batch_speedup_b{r['batch']}"]["expected"] for r in rows]
     for row, case in zip(rows, cases, strict=True):
@@ -491,10 +491,10 @@ def test_the_best_length_is_that_of_a_search_over_all() -> None:
 
 def test_the_batches_at_which_a_length_gains_are_those_of_a_scan(rooflm: Terminal) -> None:
     """Of a dense model up to one batch; of experts between two: by running those around."""
-    dense = only(rooflm.json(*ISSUE, "--basis", "bound")["falls_below_1"])
+    dense = only(rooflm.json(*EXAMPLE, "--basis", "bound")["falls_below_1"])
     assert dense["gains"] == [{"from_batch": 1, "to_batch": dense["batch"] - 1}]
     near = f"{dense['batch'] - 2}:{dense['batch'] + 1}"
-    rows = rooflm.json(*ISSUE, "--basis", "bound", "--batch", near)["rows"]
+    rows = rooflm.json(*EXAMPLE, "--basis", "bound", "--batch", near)["rows"]
     assert [r["speedup"] < 1 for r in rows] == [False, False, True, True]
 
     words = (
@@ -512,7 +512,7 @@ def test_the_batches_at_which_a_length_gains_are_those_of_a_scan(rooflm: Termina
 def test_messages_left_out_are_those_of_the_basis(rooflm: Terminal) -> None:
     """A bound without messages is beside a bound, an estimate beside an estimate."""
     rows = {
-        basis: only(rooflm.json(*ISSUE, "--basis", basis)["rows"])
+        basis: only(rooflm.json(*EXAMPLE, "--basis", basis)["rows"])
         for basis in ("bound", "estimate")
     }
     for row in rows.values():
@@ -651,7 +651,7 @@ def test_draft_memory_is_the_weights_and_cache_of_the_draft(rooflm: Terminal) ->
 
 def test_a_figure_shows_both_speedups_against_batch(rooflm: Terminal, tmp_path: Path) -> None:
     """The lines are the rows' figures."""
-    answer = rooflm.json(*ISSUE, "--batch", "1:512:x8", "--plot", str(tmp_path / "figure.svg"))
+    answer = rooflm.json(*EXAMPLE, "--batch", "1:512:x8", "--plot", str(tmp_path / "figure.svg"))
     drawing = draw(answer, str(tmp_path / "again.svg"))
     silent, loud, one = drawing.axes[0].get_lines()
 
