@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .case import Case, estimated, memory_bytes, through_stages
+from .case import Case, estimated, last_below, memory_bytes, through_stages
 from .deployment import Node, Spread, deploy
 from .errors import RooflmError
 from .estimate import TILE_ROWS
@@ -96,11 +96,6 @@ class Unit:
     held: dict[int, float] = field(default_factory=dict[int, float])
     """Memory of the fullest device by batch [B]."""
 
-    @property
-    def groups(self) -> int:
-        """Parts of a batch that are worked on one after the other or side by side [1]."""
-        return self.layout.replicas * self.layout.dp * self.layout.pp
-
 
 def make_unit(case: Case, layout: Layout, spread: Spread, on: Node, context: int) -> Unit:
     """Spread a case; raises `RooflmError` where a link that the layout needs is not known."""
@@ -151,7 +146,7 @@ def most_that_fit(unit: Unit) -> int:
     if not holds(1):
         return 0
     # Memory is nearly a line in the batch: two points of it tell about where it ends.
-    near, far = 1, 64 * unit.groups
+    near, far = 1, 64 * unit.case.parts
     for _ in range(3):
         each = (memory_at(unit, far) - memory_at(unit, near)) / (far - near)
         if each <= 0:
@@ -188,29 +183,20 @@ def even_batches(unit: Unit, most: int) -> list[int]:
     one more: throughput is highest at one of these.
     """
     layout = unit.layout
-    sizes = {unit.groups, layout.replicas * layout.dp, layout.replicas * layout.pp}
-    sizes |= {TILE_ROWS * unit.groups} if unit.case.basis == "estimate" else set()
+    parts = unit.case.parts
+    sizes = {parts, layout.replicas * layout.dp, layout.replicas * layout.pp}
+    sizes |= {TILE_ROWS * parts} if unit.case.basis == "estimate" else set()
     return sorted({most, *(most - most % size for size in sizes)} - {0}, reverse=True)
 
 
 def least_for(unit: Unit, rate: float, most: int) -> int:
-    """Find the smallest batch up to `most` that reaches a throughput, known to be reached there.
+    """Find the smallest batch up to `most` that reaches a throughput, known to be reached there."""
 
-    Throughput falls where a part of the batch gets one sequence more, and grows until all parts
-    have it: it is searched over full parts, then within the one in which it is reached.
-    """
-    layout, value, whole = unit.layout, 0, most + 1
-    for size in sorted({unit.groups, layout.replicas * layout.pp, 1}, reverse=True):
-        before = value
+    def below(batch: int) -> bool:
+        seconds = time_at(unit, batch)
+        return seconds is not None and batch / seconds < rate
 
-        def below(n: int, before: int = before, size: int = size) -> bool:
-            batch = before + n * size
-            seconds = time_at(unit, batch)
-            return seconds is not None and batch / seconds < rate
-
-        value += size * largest(below, min(most - value, whole - 1) // size)
-        whole = size
-    return min(value + 1, most)
+    return min(1 + last_below(unit.case, below, most), most)
 
 
 def command_words(layout: Layout) -> list[str]:

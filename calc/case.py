@@ -149,6 +149,11 @@ class Case:
         """Stages that a token goes through, one after the other [1]."""
         return 1 if self.layout is None else self.layout.pp
 
+    @property
+    def parts(self) -> int:
+        """Parts of a batch that are worked on one after the other or side by side [1]."""
+        return self.least_batch * self.stages
+
     def step(self, B: Q, S: Q) -> list[Segment]:
         """Describe the step that yields tokens: a decode step, or a denoising pass."""
         if self.model.denoises:
@@ -294,6 +299,24 @@ def max_context_tokens(case: Case, B: int) -> int:
     """Longest context at which B sequences fit [tokens]."""
     limit = case.limit[0]
     return largest(lambda S: memory_bytes(case, B, S) <= limit)
+
+
+def last_below(case: Case, below: Callable[[int], bool], most: int) -> int:
+    """Find the largest batch up to `most` before throughput reaches a target.
+
+    Throughput falls where a part of the batch gets one sequence more, and grows until all parts
+    have it: it is searched over full parts, then within the one in which it is reached.
+    """
+    layout, value, whole = case.layout, 0, most + 1
+    sizes = {case.parts, 1 if layout is None else layout.replicas * layout.pp, 1}
+    for size in sorted(sizes, reverse=True):
+
+        def holds(n: int, before: int = value, size: int = size) -> bool:
+            return below(before + n * size)
+
+        value += size * largest(holds, min(most - value, whole - 1) // size)
+        whole = size
+    return value
 
 
 def figures(

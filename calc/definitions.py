@@ -275,7 +275,7 @@ def _most(question: Question, symbolic: Symbolic) -> Definitions:
     """Define how many sequences fit, on the branch of the activations that is active there."""
     layout = question.case.layout
     # Each group of each replica has an equal part of the sequences; micro-batches round once more.
-    groups = 1 if layout is None else layout.replicas * layout.dp
+    groups = question.case.least_batch
     if layout is not None and layout.pp > 1:
         return {}
     most = max_sequences(question.case, question.context)

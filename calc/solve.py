@@ -14,6 +14,7 @@ from .case import (
     few_sequences,
     fullest,
     held_weights,
+    last_below,
     max_sequences,
     memory_bytes,
     slowest,
@@ -336,23 +337,16 @@ def _fixed_seconds(case: Case, context: int) -> float:
     return number(limits_of(branch.formula, BATCH)[0], values)
 
 
-def _groups(case: Case) -> int:
-    """Parts of a batch that devices work on one after the other or side by side [1]."""
-    layout = case.layout
-    return 1 if layout is None else layout.replicas * layout.dp * layout.pp
-
-
 def _by_groups(expression: Expr, case: Case) -> Expr:
     """Let B be the sequences of one part of the batch: what is dealt out is no longer rounded."""
-    groups = _groups(case)
-    return expression if groups == 1 else expression.subs(BATCH, groups * BATCH)
+    return expression if case.parts == 1 else expression.subs(BATCH, case.parts * BATCH)
 
 
 def _throughput_limit(case: Case, context: int) -> Answer:
     """Tell the throughput that a batch without end tends to."""
     expression, values = time_expression(case)
     values |= {BATCH: FAR, CONTEXT: context}
-    groups = _groups(case)
+    groups = case.parts
     branch = active(_by_groups(expression, case), values)
     fixed, slope = limits_of(branch.formula, BATCH)
     limit = groups * case.step_tokens / number(slope, values)
@@ -393,7 +387,7 @@ def _batch_for_throughput(case: Case, context: int, target: Target) -> Answer:
     if wanted >= limit:
         return Answer(None, "sequences", f"none: the limit is {limit:,.6g} tokens/s")
     each = case.step_tokens
-    value = 1 + _last_below(case, lambda B: each * B / step_s(case, B, context) < wanted)
+    value = 1 + last_below(case, lambda B: each * B / step_s(case, B, context) < wanted, MOST)
     expression, values = time_expression(case)
     values |= {BATCH: value, CONTEXT: context, letter("R"): wanted}
     branch = active(expression, values)
@@ -414,20 +408,6 @@ def _batch_for_throughput(case: Case, context: int, target: Target) -> Answer:
             otherwise=f"smallest B with {'' if each == 1 else f'{each:g}*'}B/whole >= R",
         ),
     )  # fmt: skip
-
-
-def _last_below(case: Case, below: Callable[[int], bool]) -> int:
-    """Find the largest batch before throughput reaches a target.
-
-    Throughput falls where a part of the batch gets one sequence more, and grows until all parts
-    have it: it is searched over full parts, then within one.
-    """
-    layout, value = case.layout, 0
-    sizes = [_groups(case), 1 if layout is None else layout.replicas * layout.pp, 1]
-    for size in sorted(set(sizes), reverse=True):
-        before = value
-        value += size * largest(lambda n, b=before, s=size: below(b + n * s), MOST // size)
-    return value
 
 
 def _cache_equals_weights(case: Case, unknown: Unknown, batch: int, context: int) -> Answer:

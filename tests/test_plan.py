@@ -28,6 +28,7 @@ from rooflm.calc.mlp import MLP
 from rooflm.calc.model import Group, Model, has_experts
 from rooflm.calc.plan import plan
 from rooflm.calc.presets import find_machine
+from rooflm.calc.solve import Target, solve
 from rooflm.calc.typed import Counting, Estimating, make_case
 
 from .helpers import Terminal, only
@@ -197,13 +198,17 @@ def test_the_smallest_batch_for_a_rate_is_that_of_a_scan(ways: dict[str, int]) -
     where = site(model, 3000)
     # So long that a sequence more of a part is felt.
     unit = make_unit(where.case, Layout(**ways), where.spread, Node("h100-sxm"), 20_000)
-    most = 4 * unit.groups + 1
+    most = 4 * unit.case.parts + 1
     rates = {B: B / (time_at(unit, B) or math.inf) for B in range(1, most + 1)}
     for wanted in rates.values():
         if rates[most] < wanted:
             continue
         found = least_for(unit, wanted * (1 - 1e-12), most)
         assert found == min(B for B, rate in rates.items() if rate >= wanted * (1 - 1e-12))
+    even = 2 * unit.case.parts
+    reached = min(B for B, rate in rates.items() if rate >= rates[even] * (1 - 1e-12))
+    target = Target(tokens_per_s=rates[even] * (1 - 1e-12))
+    assert solve(unit.case, "batch", 1, 20_000, target)["value"] == reached
 
 
 def test_a_row_is_not_better_than_the_frontier(rooflm: Terminal) -> None:
