@@ -14,7 +14,7 @@ def models_page(answer: Answer) -> Page:
     """Lay out the list of models."""
     rows = [
         (r["name"], r["hf"] or "", show_number(r["parameters"] / 1e9), show_gb(r["weights_bytes"]),
-         f"{r['cache_bytes_per_token'] / 1e3:,.1f}", _count(r["max_context_tokens"]))
+         f"{r['cache_bytes_per_token'] / 1e3:,.1f}", count(r["max_context_tokens"]))
         for r in answer["rows"]
     ]  # fmt: skip
     heads = ("model", "Hugging Face", "parameters [1e9]", "bf16 weights [GB]",
@@ -37,10 +37,10 @@ def hardware_page(answer: Answer) -> Page:
     heads = ("hardware", "kind", "label [GB]", "driver [GB]", "bandwidth [TB/s]",
              "bf16 [TFLOP/s]", "fp8 [TFLOP/s]", "power [W]", "price [USD/h]")  # fmt: skip
     cells = [
-        (r["name"], r["kind"], _cell(r["label_gb"], 1), _cell(r["driver_bytes"], 1e9),
-         _cell(r["bandwidth_bytes_per_s"], 1e12), _cell(r["bf16_flops_per_s"], 1e12),
-         _cell(r["fp8_flops_per_s"], 1e12), _cell(r["power_w"], 1),
-         _cell(r["price_usd_per_hour"], 1))
+        (r["name"], r["kind"], cell(r["label_gb"]), cell(r["driver_bytes"], 1e9),
+         cell(r["bandwidth_bytes_per_s"], 1e12), cell(r["bf16_flops_per_s"], 1e12),
+         cell(r["fp8_flops_per_s"], 1e12), cell(r["power_w"]),
+         cell(r["price_usd_per_hour"]))
         for r in rows
     ]  # fmt: skip
     notes = ("dense rates, no sparsity; - is not known or not there; "
@@ -56,7 +56,7 @@ def show_page(answer: Answer, provenance: bool = False) -> Page:
     cache = answer["cache"]
     states = any(g["state_elements_per_sequence"] for g in cache["layers"])
     layers = [
-        (g["kind"], str(g["count"]), _count(g["window_tokens"]), _number(g['elements_per_token']),
+        (g["kind"], str(g["count"]), count(g["window_tokens"]), _number(g['elements_per_token']),
          *([f"{g['state_elements_per_sequence']:,}"] if states else []))
         for g in cache["layers"]
     ]  # fmt: skip
@@ -115,7 +115,7 @@ def _changed(found: Answer) -> Table:
         for name, row in found.items()
         if name not in ("from", "to", "notes") and (row["before"] or row["after"])
     ]  # fmt: skip
-    old, new = (", ".join(f"{k} = {_count(v)}" for k, v in found[w].items())
+    old, new = (", ".join(f"{k} = {count(v)}" for k, v in found[w].items())
                 for w in ("from", "to"))  # fmt: skip
     return Table(("changed", "before", "after", "kept"), figures, f"from {old} to {new}")
 
@@ -136,7 +136,7 @@ def fit_page(answer: Answer) -> Page:
          _gb(r["memory"].get("activations_bytes")),
          _gb(r["memory"].get("reserve_bytes")), show_gb(r["memory_bytes"]),
          *([show_gb(r["host_bytes"])] if host else []),
-         show_gb(r["margin_bytes"]), _yes(r["fits"]), f"{r['max_sequences']:,}")
+         show_gb(r["margin_bytes"]), yes(r["fits"]), f"{r['max_sequences']:,}")
         for r in answer["rows"]
     ]  # fmt: skip
     notes = [_way(w) for w in answer.get("ways", ())] + answer["assumptions"]
@@ -161,12 +161,12 @@ def sweep_page(answer: Answer) -> Page:
     cells = [
         (_number(r["batch"]), _number(r["context_tokens"]), show_gb(r["weights_bytes"]),
          show_gb(r["kv_cache_bytes"]), *(show_gb(r[kind]) for kind in more),
-         show_gb(r["memory_bytes"]), *([show_gb(r["host_bytes"])] if host else []), _yes(r["fits"]),
+         show_gb(r["memory_bytes"]), *([show_gb(r["host_bytes"])] if host else []), yes(r["fits"]),
          *(_handed(r) if handed else []), *_times(r, answer["phase"]),
-         *_band(r, rows, answer["phase"]), _cell(r["tokens_per_s"], 1),
-         *([_cell(r["tokens_per_s_per_device"], 1)] if each else []), *paid_cells[i],
-         *([_cell(r["speedup"], 1), _even(r["even_batch"])] if beside else []),
-         _cell(r["intensity_flops_per_byte"], 1), r["regime"])
+         *_band(r, rows, answer["phase"]), cell(r["tokens_per_s"]),
+         *([cell(r["tokens_per_s_per_device"])] if each else []), *paid_cells[i],
+         *([cell(r["speedup"]), _even(r["even_batch"])] if beside else []),
+         cell(r["intensity_flops_per_byte"]), r["regime"])
         for i, r in enumerate(rows)
     ]  # fmt: skip
     basis = " and ".join(dict.fromkeys(r["basis"] for r in rows))
@@ -199,15 +199,15 @@ def paid_columns(rows: list[Answer]) -> tuple[list[str], list[list[str]]]:
     """Lay out the columns of cost and energy that rows have: their heads, and cells by row."""
     keys = [key for key in PAID if any(key in r for r in rows)]
     keys = [k for k in keys if not k.startswith("cached") or any(r[k] is not None for r in rows)]
-    return [PAID[k] for k in keys], [[_cell(r[k], 1) for k in keys] for r in rows]
+    return [PAID[k] for k in keys], [[cell(r[k]) for k in keys] for r in rows]
 
 
 def _handed(row: Answer) -> list[str]:
     """Show the prefill of a prompt that is computed elsewhere, and its way."""
     fits = row["prefill_fits"]
     return [
-        "-" if fits is None else _yes(fits), _cell(row["prefill_s"], 1e-3),
-        _cell(row["handoff_s"], 1e-3), _cell(row["prefills_per_decode"], 1),
+        "-" if fits is None else yes(fits), cell(row["prefill_s"], 1e-3),
+        cell(row["handoff_s"], 1e-3), cell(row["prefills_per_decode"]),
     ]  # fmt: skip
 
 
@@ -225,9 +225,9 @@ def compare_page(answer: Answer) -> Page:
     cells = [
         (r["model"], r["hardware"], _number(r["batch"]), _number(r["context_tokens"]),
          r["weights_format"], show_gb(r["memory_bytes"]), _gb(r["capacity_bytes"]),
-         "-" if r["fits"] is None else _yes(r["fits"]), *_times(r, answer["phase"]),
+         "-" if r["fits"] is None else yes(r["fits"]), *_times(r, answer["phase"]),
          *_band(r, rows, answer["phase"]),
-         _cell(r["tokens_per_s"], 1), *paid_cells[i], r["regime"] or "-")
+         cell(r["tokens_per_s"]), *paid_cells[i], r["regime"] or "-")
         for i, r in enumerate(rows)
     ]  # fmt: skip
     reasons = dict.fromkeys(r["reason"] for r in rows if r["reason"])
@@ -300,7 +300,7 @@ def quantize_page(answer: Answer) -> Page:
     heads = ("value", "scale", "zero point", "code", "restored", "error", "clipped")
     rows = [
         (_number(r["value"]), f"{r['scale']:.6g}", str(r["zero_point"]), str(r["code"]),
-         _number(r["restored"]), f"{r['error']:.6g}", _yes(r["clipped"]))
+         _number(r["restored"]), f"{r['error']:.6g}", yes(r["clipped"]))
         for r in answer["rows"]
     ]  # fmt: skip
     kind = ("signed" if answer["signed"] else "unsigned") + f" {answer['bits']}-bit"
@@ -343,8 +343,8 @@ def _time_heads(phase: str) -> list[str]:
 
 def _times(row: dict[str, Any], phase: str) -> list[str]:
     keys = {"prefill": ["ttft_s"], "request": ["ttft_s", "itl_s"]}.get(phase, ["time_s"])
-    cells = [_cell(row[k], 1e-3) for k in keys]
-    return [*cells, _cell(row["e2e_s"], 1)] if phase == "request" else cells
+    cells = [cell(row[k], 1e-3) for k in keys]
+    return [*cells, cell(row["e2e_s"])] if phase == "request" else cells
 
 
 def _band_heads(rows: list[Answer], phase: str) -> list[str]:
@@ -362,9 +362,9 @@ def _band(row: Answer, rows: list[Answer], phase: str) -> list[str]:
         return []
     unit = 1 if phase == "request" else 1e-3
     ends = [row.get("estimate_low_s"), row.get("estimate_high_s")]
-    band = "-" if None in ends else "-".join(_cell(end, unit) for end in ends)
+    band = "-" if None in ends else "-".join(cell(end, unit) for end in ends)
     other = "estimate_s" if all(r["basis"] == "bound" for r in rows) else "bound_s"
-    return [band, _cell(row[other], unit)]
+    return [band, cell(row[other], unit)]
 
 
 def _way(way: dict[str, Any]) -> str:
@@ -377,11 +377,13 @@ def _way(way: dict[str, Any]) -> str:
             return f"would fit: {option} {int(way['value']):,} at the most"
 
 
-def _yes(value: bool) -> str:
+def yes(value: bool) -> str:
+    """Show a truth."""
     return "yes" if value else "no"
 
 
-def _count(value: int | None) -> str:
+def count(value: int | None) -> str:
+    """Show a whole number; - where there is none."""
     return "-" if value is None else f"{value:,}"
 
 
@@ -393,7 +395,8 @@ def _gb(value: float | None) -> str:
     return "-" if value is None else show_gb(value)
 
 
-def _cell(value: float | None, unit: float) -> str:
+def cell(value: float | None, unit: float = 1) -> str:
+    """Show a number in a unit; - where there is none."""
     return "-" if value is None else show_number(value / unit)
 
 
@@ -436,8 +439,8 @@ def _judged(row: Answer) -> tuple[str, ...]:
     error = "-" if row["error"] is None else f"{100 * row['error']:+.1f} %"
     return (
         row["id"], row["kind"], row["model"] or "-", row["hardware"] or "-", f"{row['devices']}",
-        row["engine"], row["weights"] or "-", _count(row["batch"]), _count(row["prompt_tokens"]),
-        _count(row["output_tokens"]), *(_cell(row[k], 1e-3) for k in
+        row["engine"], row["weights"] or "-", count(row["batch"]), count(row["prompt_tokens"]),
+        count(row["output_tokens"]), *(cell(row[k], 1e-3) for k in
         ("measured_s", "bound_s", "estimate_s")), error, _percent(row["mbu"]), why,
     )  # fmt: skip
 
@@ -450,7 +453,7 @@ def calibrate_page(answer: Answer) -> Page:
     """Lay out fitted constants, and how well they meet each point."""
     constants = [(name, _number(value)) for name, value in answer["constants"].items()]
     rows = [
-        (_number(r["batch"]), _number(r["context_tokens"]), *(_cell(r[k], 1e-3) for k in
+        (_number(r["batch"]), _number(r["context_tokens"]), *(cell(r[k], 1e-3) for k in
          ("measured_s", "bound_s", "estimate_s")), _signed(r["error"]), _signed(r["unseen_error"]))
         for r in answer["rows"]
     ]  # fmt: skip

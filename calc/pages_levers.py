@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from .output import Page, Table
-from .units import show_gb, show_number
+from .pages import cell, count, yes
+from .units import show_gb
 
 Answer = dict[str, Any]
 
@@ -36,18 +37,13 @@ def levers_page(answer: Answer) -> Page:
 
 
 def _cells(row: Answer, priced: bool) -> tuple[str, ...]:
-    cost = [_number(row["output_usd_per_mtok"]), _share(row["cost_kept"])] if priced else []
-    most = row["max_sequences"]
+    cost = [cell(row["output_usd_per_mtok"]), _share(row["cost_kept"])] if priced else []
     return (
-        row["lever"], row["acts_on"], _number(row["time_s"], 1e-3), f"{row['speedup']:.2f}x",
-        _number(row["tokens_per_s"]), f"{row['throughput_gain']:.2f}x",
+        row["lever"], row["acts_on"], cell(row["time_s"], 1e-3), f"{row['speedup']:.2f}x",
+        cell(row["tokens_per_s"]), f"{row['throughput_gain']:.2f}x",
         show_gb(row["memory_bytes"]), _share(row["memory_kept"]), *cost,
-        "yes" if row["fits"] else "no", "-" if most is None else f"{most:,}",
+        yes(row["fits"]), count(row["max_sequences"]),
     )  # fmt: skip
-
-
-def _number(value: float | None, unit: float = 1) -> str:
-    return "-" if value is None else show_number(value / unit)
 
 
 def _share(value: float | None) -> str:

@@ -6,7 +6,8 @@ from typing import Any
 
 from .candidates import layout_name
 from .output import Page, Table
-from .units import show_gb, show_number
+from .pages import cell, yes
+from .units import show_gb
 
 HEADS = ("layout", "devices", "batch", "memory [GB]", "fits", "step [ms]", "tokens/s", "a device",
          "output [USD/M]", "energy [J/token]", "regime", "limit")  # fmt: skip
@@ -40,14 +41,10 @@ def _table(rows: list[dict[str, Any]], title: str) -> Table:
     cells = [
         (
             layout_name(r), f"{r['devices']}", f"{r['batch']:,}", show_gb(r["memory_bytes"]),
-            "yes" if r["fits"] else "no", _cell(r["time_s"], 1e-3), _cell(r["tokens_per_s"], 1),
-            _cell(r["tokens_per_s_per_device"], 1), _cell(r["output_usd_per_mtok"], 1),
-            _cell(r["joules_per_token"], 1), r["regime"], r.get("limit") or r["reason"],
+            yes(r["fits"]), cell(r["time_s"], 1e-3), cell(r["tokens_per_s"]),
+            cell(r["tokens_per_s_per_device"]), cell(r["output_usd_per_mtok"]),
+            cell(r["joules_per_token"]), r["regime"], r.get("limit") or r["reason"],
         )
         for r in rows
     ]  # fmt: skip
     return Table(HEADS, cells, title, words=HEADS[-2:])
-
-
-def _cell(value: float | None, unit: float) -> str:
-    return "-" if value is None else show_number(value / unit)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from .output import Page, Table
-from .pages import paid_columns
+from .pages import cell, paid_columns, yes
 from .plain import is_list
-from .units import show_gb, show_number
+from .units import show_gb
 
 Answer = dict[str, Any]
 
@@ -22,11 +22,11 @@ def speculate_page(answer: Answer) -> Page:
              "memory [GB]", "fits", "regime"]  # fmt: skip
     cells = [
         (f"{r['batch']:,}", f"{r['context_tokens']:,}", f"{r['draft_tokens']}",
-         f"{r['expected_tokens']:.3f}", *(_ms(r[k]) for k in ("drafting_s", "verifying_s",
+         f"{r['expected_tokens']:.3f}", *(cell(r[k], 1e-3) for k in ("drafting_s", "verifying_s",
          "plain_s")), _times(r["speedup"]),
-         *([_times(r["speedup_without_messages"])] if silent else []), _cell(r["tokens_per_s"]),
+         *([_times(r["speedup_without_messages"])] if silent else []), cell(r["tokens_per_s"]),
          *paid_cells[i], show_gb(r["draft_weights_bytes"] + r["draft_cache_bytes"]),
-         show_gb(r["memory_bytes"]), "yes" if r["fits"] else "no", r["regime"])
+         show_gb(r["memory_bytes"]), yes(r["fits"]), r["regime"])
         for i, r in enumerate(rows)
     ]  # fmt: skip
     title = (
@@ -105,11 +105,3 @@ def _length(value: int | None) -> str:
 
 def _times(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
-
-
-def _ms(value: float | None) -> str:
-    return "-" if value is None else show_number(1e3 * value)
-
-
-def _cell(value: float | None) -> str:
-    return "-" if value is None else show_number(value)
