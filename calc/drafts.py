@@ -127,11 +127,15 @@ class Draft:
         return total(n * t.parameters for n, t in tensors(model) if t.op not in self.shared)
 
 
+def _same(model: Model) -> Model:
+    return model
+
+
 def beside(
     target: Case,
     draft: Case,
     tp: int | None = None,
-    own: Callable[[Model], Model] = lambda model: model,
+    own: Callable[[Model], Model] = _same,
 ) -> Case:
     """Put a draft on the devices of a target: its replicas, and tp ranks of each group.
 
@@ -193,37 +197,29 @@ def head_draft(target: Case, kind: str, number: int | None, tp: int | None, prec
             f"medusa: {heads} heads of a residual block and a matrix over the vocabulary, 16 bits"
         )
         return Draft(f"medusa:{heads}", case, case, heads=heads, told=(told,))
-    no_change = _same
-    own = (no_change, no_change)
+    own: tuple[Callable[[Model], Model], ...] = (_same, _same)
     if kind == "mtp":
-        first = further = prediction_module(model)
+        head = prediction_module(model)
         shared, told = TABLES, "a projection of two vectors and one layer"
     else:
         layer = _plain_layer(model)
         if kind == "eagle":
-            first = further = eagle(model, layer)
+            head = eagle(model, layer)
             shared = TABLES
             told = "a projection of two vectors, one layer of the target's shape"
         else:
             rows = EAGLE3_VOCABULARY if number is None else number
-            first = further = eagle3(model, layer, rows)
+            head = eagle3(model, layer, rows)
             own = (_fused, _wider)
             shared = ("embedding",)
             told = (
                 "a projection of three vectors once a round, one layer of the target's shape that "
                 f"reads two, {rows:,} tokens of its own"
             )
-    cases = [
-        beside(target, replace(whole, model=m), tp, f)
-        for m, f in zip((first, further), own, strict=True)
-    ]
+    cases = [beside(target, replace(whole, model=head), tp, of_pass) for of_pass in own]
     also = "; embedding and head are the target's" if len(shared) > 1 else ""
     said = f"{kind}: {told}{also}; {formats_told(whole.precision)}"
     return Draft(kind, *cases, shared=shared, told=(said,))
-
-
-def _same(model: Model) -> Model:
-    return model
 
 
 def _wider(model: Model) -> Model:
@@ -315,11 +311,15 @@ def draft_passes(
     return passes
 
 
+def _running(case: Case, B: Q) -> Q:
+    """Sequences of a pass of the fullest rank [1]."""
+    return B if case.layout is None else case.layout.running(B)
+
+
 def medusa_operator(draft: Draft, B: Q, case: Case) -> Operator:
     """Describe what all Medusa heads of a rank compute for the last token of each sequence."""
     model, b = case.model, case.precision.activations.bytes
-    layout = case.layout
-    rows = B if layout is None else layout.running(B)
+    rows = _running(case, B)
     weights = medusa_parameters(model.D, model.V, draft.heads)
     return Operator(
         name="medusa heads",
@@ -368,16 +368,14 @@ def state_operator(case: Case, B: Q, drafted: int) -> Operator | None:
     A rejected token takes its state back only if the one before it was kept: engines hold one a
     position (vLLM, MambaSpec.num_speculative_blocks). None where nothing was drafted either.
     """
-    layout = case.layout
     held = sequence_state_bytes(case.model, case.precision)
     if not drafted or not held:
         return None
-    rows = B if layout is None else layout.running(B)
     return Operator(
         name="states of drafted positions",
         part="recurrence",
         count=1,
-        write_bytes=drafted * rows * held,
+        write_bytes=drafted * _running(case, B) * held,
     )
 
 

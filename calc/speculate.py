@@ -420,17 +420,14 @@ def _ideal_row(alphas: Sequence[float], c: float, gamma: int) -> dict[str, Any]:
     """Answer one draft length."""
     if len(alphas) == 1:
         tokens = expected_tokens(alphas[0], gamma)
-        speedup, work = ideal_speedup(alphas[0], gamma, c), work_increase(alphas[0], gamma, c)
     else:
         tokens = expected_tokens_by_position(alphas[:gamma])
-        speedup = speculative_speedup(tokens, 1, gamma * c, 1)
-        work = (gamma * c + gamma + 1) / tokens
     return {
         "draft_cost": c,
         "draft_tokens": gamma,
         "expected_tokens": tokens,
-        "speedup": speedup,
-        "work_factor": work,
+        "speedup": speculative_speedup(tokens, 1, gamma * c, 1),
+        "work_factor": work_increase(tokens, gamma, c),
     }
 
 

@@ -132,21 +132,21 @@ def ideal_speedup(alpha: Q, gamma: int, c: Q) -> Q:
     >>> round(ideal_speedup(0.8, 4, 0.05), 4)
     2.8013
     """
-    return expected_tokens(alpha, gamma) / (gamma * c + 1)
+    return speculative_speedup(expected_tokens(alpha, gamma), 1, gamma * c, 1)
 
 
 @formula
-def work_increase(alpha: Q, gamma: int, c: Q) -> Q:
+def work_increase(tokens: Q, gamma: int, c: Q) -> Q:
     """How many times the arithmetic of plain decoding a token takes: (gc + g + 1)/E.
 
-    alpha: acceptance [1]; gamma: drafted tokens, a whole number [tokens]; c: work of a draft token
-    over that of a token of the target [1]. Returns [1]: the target computes all g + 1 positions.
-    Source: arXiv 2211.17192, theorem 3.11.
+    tokens: that a round yields [tokens]; gamma: drafted tokens, a whole number [tokens]; c: work of
+    a draft token over that of a token of the target [1]. Returns [1]: the target computes all g + 1
+    positions. Source: arXiv 2211.17192, theorem 3.11.
 
-    >>> round(work_increase(0.8, 4, 0.05), 4)
+    >>> round(work_increase(expected_tokens(0.8, 4), 4, 0.05), 4)
     1.5469
     """
-    return (gamma * c + gamma + 1) / expected_tokens(alpha, gamma)
+    return (gamma * c + gamma + 1) / tokens
 
 
 @formula

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .errors import RooflmError, printable
-from .typed import Counting, make_case
+from .typed import Counting, make_case, make_precision
 from .units import parse_count, parse_rate
 
 if TYPE_CHECKING:
@@ -98,7 +98,6 @@ def find_draft(
     from .drafts import HEADS, head_draft, model_draft
     from .model import has_experts
     from .presets import find_model
-    from .typed import make_precision
 
     ways = None if tp is None else parse_count(tp, "--draft-tp")
     most = 1 if target.layout is None else target.layout.tp

@@ -247,7 +247,11 @@ COMPUTE: dict[str, Callable[[Inputs], Inputs]] = {
     "t14_resample": two_tokens,
     "t14_exactness": enumeration,
     "t14_walltime": lambda i: {"speedup": spec.ideal_speedup(i["alpha"], i["gamma"], i["c"])},
-    "t14_ops": lambda i: {"factor": spec.work_increase(i["alpha"], i["gamma"], i["c_hat"])},
+    "t14_ops": lambda i: {
+        "factor": spec.work_increase(
+            spec.expected_tokens(i["alpha"], i["gamma"]), i["gamma"], i["c_hat"]
+        )
+    },
     "t14_optimal": best_length,
     "t14_no_gain": best_length,
     "t14_heterogeneous": mixture,
