@@ -124,10 +124,8 @@ from .typed import (
     LINKS,
     Counting,
     Estimating,
-    counting,
     crossed_cases,
     find_case,
-    find_handoff,
     find_site,
     given,
     make_precision,
@@ -139,7 +137,6 @@ from .typed import (
     parse_ways,
     parse_works,
     refuse_degrees,
-    refuse_shared,
     retyped,
     with_adapters,
 )
@@ -152,8 +149,7 @@ from .units import (
 )
 
 if TYPE_CHECKING:
-    from .case import Case
-    from .requests import Work
+    pass
 
 START = """Start here: rooflm sweep llama-2-13b --on h100-sxm --batch 1,64,256 --context 1024
 
@@ -373,85 +369,25 @@ def sweep(
 
     Example: rooflm sweep llama-3-8b --on h100-sxm --batch 1:256:x4 --cost --utilization 60%
     """
+    from .asked import swept
     from .pages import sweep_page
-    from .sweep import mixed
-    from .sweep import sweep as answer_sweep
 
-    how, paid = _printing(format, output, quiet), parse_costs(costs)
-    typed = Counting(
-        weights, kv, accounting, time_model, reserve, capacity, routing, state,
-        tokens_per_step, gpu_share, Estimating(engine, calibration, basis), terms,
-        hardware_scale,
-    )  # fmt: skip
-    case = find_case(model, on, set, models, hardware, typed, layout)
-    works = parse_works(phase, prompt, output_tokens, prefix, chunk, block, context, typed)
-    elsewhere = find_handoff(typed, handoff, case, layout, hardware, works)
-    if elsewhere is not None and paid is not None:
-        what = "what prompts cost that are computed on another machine is not modelled"
-        raise RooflmError(what, "--cost", "Price the prefills and the decode steps by themselves.")
-    if case.model.denoises or denoise_block is not None or denoise_steps is not None:
-        refuse_shared(typed, "denoised sequences")
-        answer = _denoised(case, batch, context, works, denoise_block, denoise_steps)
-    elif works is not None and elsewhere is not None:
-        from .handoff import sweep_handoffs
-
-        batches = parse_counts(given(batch, "1"), "--batch")
-        answer = sweep_handoffs(case, elsewhere, batches, works)
-    elif works is not None:
-        from .requests import sweep_requests
-
-        answer = sweep_requests(case, parse_counts(given(batch, "1"), "--batch"), works)
-    elif context is not None and context.endswith("@mixed"):
-        from .lengths import parse_lengths
-
-        refuse_shared(typed, "sequences of different lengths")
-        lengths = parse_lengths(context.removesuffix("@mixed"), "--context")
-        answer = mixed(case, parse_counts(given(batch, str(len(lengths))), "--batch"), lengths)
-    else:
-        batches = parse_counts(given(batch, "1"), "--batch")
-        answer = answer_sweep(case, batches, parse_contexts(context, typed))
-    if paid is not None:
-        from .cost import add_costs
-
-        times = len(answer["rows"]) // len(works or [None])
-        answer = add_costs(answer, [(case, w) for w in works or [None] for _ in range(times)], paid)
+    how = _printing(format, output, quiet)
+    answer = swept({
+        "model": model, "on": on, "batch": batch, "context": context, "phase": phase,
+        "prompt": prompt, "output_tokens": output_tokens, "prefix": prefix, "chunk": chunk,
+        "block": block, "set": set, "weights": weights, "routing": routing, "kv": kv,
+        "state": state, "tokens_per_step": tokens_per_step, "denoise_block": denoise_block,
+        "denoise_steps": denoise_steps, "accounting": accounting, "time_model": time_model,
+        "engine": engine, "calibration": calibration, "basis": basis, "reserve": reserve,
+        "capacity": capacity, "gpu_share": gpu_share, "hardware_scale": hardware_scale,
+        "models": models, "hardware": hardware, **layout, **terms, **handoff, **costs,
+    })  # fmt: skip
     if plot is not None:
         from ..plots.sweep import draw
 
         draw(answer, plot)
     _emit(answer, sweep_page(answer), how)
-
-
-def _denoised(
-    case: "Case", batch: str | None, context: str | None, works: "list[Work] | None",
-    block: str | None, steps: str | None,
-) -> dict[str, Any]:  # fmt: skip
-    """Answer a sweep of a diffusion model, or of block diffusion with any model of attention."""
-    from .diffusion import sweep_diffusion, sweep_requests
-
-    batches = parse_counts(given(batch, "1"), "--batch")
-    passes = None if steps is None else parse_count(steps, "--denoise-steps")
-    if block is None and not case.model.denoises:
-        what = f"{case.model.name} decodes: it has denoising steps in blocks only"
-        raise RooflmError(what, "--denoise-steps", "Say --denoise-block 32 as well.")
-    if works is not None:
-        if block is not None:
-            raise RooflmError("block diffusion is swept by context", "--phase", "Leave it out.")
-        return sweep_requests(case, batches, works, passes)
-    if block is not None and case.model.denoises:
-        what = f"{case.model.name} computes whole sequences, without a cache for blocks"
-        raise RooflmError(what, "--denoise-block", "Say it of a model that has a cache.")
-    if block is None and passes is not None:
-        fix = "Add --phase request, or say --tokens-per-step."
-        raise RooflmError("a single step has no number of steps", "--denoise-steps", fix)
-    if block is not None and passes is None:
-        what = "how many passes a block takes is needed"
-        raise RooflmError(what, "--denoise-steps", "Say --denoise-steps 8.")
-    if context is not None and context.endswith("@mixed"):
-        raise RooflmError("denoising is swept at one context a row", "--context")
-    contexts = parse_counts(given(context, "1024"), "--context")
-    size = None if block is None else parse_count(block, "--denoise-block")
-    return sweep_diffusion(case, batches, contexts, size, passes or 1)
 
 
 @app.command()
@@ -713,61 +649,23 @@ def speculate(
     Example: rooflm speculate --acceptance 0.8 --draft-cost 0.05 --draft-tokens 1:8
     """
     from . import pages_speculate as pages
-    from . import speculate as answers
-    from .typed_drafts import find_speculation, parse_chances, parse_laws, parse_ratios
+    from .asked import speculated
 
     printing = _printing(how["format"], how["output"], how["quiet"])
-    modes = {"TARGET": target, "--p, --q": p or q, "--draft-cost": draft_cost}
-    asked = [name for name, value in modes.items() if value is not None]
-    if len(asked) != 1:
-        fix = "Say TARGET with --draft, or --p and --q, or --acceptance and --draft-cost."
-        what = "one question at a time" if asked else "a target is needed"
-        raise RooflmError(what, " and ".join(asked) or "TARGET", fix)
-    lengths = drafted["draft_tokens"]
-    if target is None:
-        used = () if draft_cost is None else ("acceptance", "draft_tokens")
-        machine = {"on": on, "batch": batch, "context": context, "set": set or None, "plot": plot}
-        idle = retyped({
-            **{name: text for name, text in drafted.items() if name not in used}, **machine,
-            **counted, **estimated, **costs, **files, **layout,
-        })  # fmt: skip
-        if idle:
-            what = "this is asked of a model on a machine"
-            raise RooflmError(what, idle[0], "Say TARGET, or leave the option out.")
-    if p is not None or q is not None:
-        if p is None or q is None:
-            raise RooflmError("both laws are needed", "--p, --q", "Say --p 0.8,0.2 --q 0.6,0.4.")
-        answer = answers.laws(*parse_laws(p, q))
-        _emit(answer, pages.laws_page(answer), printing)
-        return
-    if draft_cost is not None:
-        if drafted["acceptance"] is None:
-            raise RooflmError("acceptance is needed", "--acceptance", "Say --acceptance 0.8.")
-        alphas = [float(a) for a in parse_chances(drafted["acceptance"], "--acceptance")]
-        tried = [] if lengths is None else parse_counts(lengths, "--draft-tokens")
-        answer = answers.ideal(alphas, parse_ratios(draft_cost), tried)
-        _emit(answer, pages.ideal_page(answer), printing)
-        return
-    if on is None or target is None:
-        raise RooflmError("a machine is needed", "--on", "Say --on 8xh100-sxm.")
-    typed = counting(counted, estimated)
-    case = find_case(target, on, set, files["models"], files["hardware"], typed, layout)
-    found = find_speculation(case, drafted, typed, files["models"])
-    contexts = parse_counts(given(context, "1024"), "--context")
-    batches = parse_counts(given(batch, "1"), "--batch")
-    tried = None if lengths is None else parse_counts(lengths, "--draft-tokens")
-    paid = parse_costs(costs)
-    answer = answers.speculate(found, batches, contexts, tried)
-    if paid is not None:
-        from .cost import add_costs
-
-        asked_of = [(case, None) for _ in answer["rows"]]
-        answer = add_costs(answer | {"phase": "decode"}, asked_of, paid)
+    answer = speculated({
+        "model": target, "on": on, "batch": batch, "context": context, "p": p, "q": q,
+        "draft_cost": draft_cost, "set": set, "plot": plot, **drafted, **counted, **estimated,
+        **costs, **files, **layout,
+    })  # fmt: skip
     if plot is not None:
         from ..plots.speculation import draw
 
         draw(answer, plot)
-    _emit(answer, pages.speculate_page(answer), printing)
+    if p is not None:
+        page = pages.laws_page(answer)
+    else:
+        page = (pages.ideal_page if target is None else pages.speculate_page)(answer)
+    _emit(answer, page, printing)
 
 
 @app.command()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from .asked import case_of, counting_of
 from .attention import Attention
 from .case import max_sequences, slowest
 from .cost import Paid, costs, economics_of
@@ -18,11 +19,11 @@ from .deployment import parse_node
 from .errors import RooflmError
 from .letters import dimensions
 from .mlp import MLP
-from .options import COUNTED, DRAFTED, LAYOUT, SHARED, UNCHARGED
+from .options import DRAFTED, UNCHARGED
 from .readings import total
 from .sweep import assumptions, step_row
 from .timing import compulsory_bytes
-from .typed import Counting, Estimating, find_case, parse_costs, parse_factors, retyped
+from .typed import parse_costs, parse_factors, retyped
 
 if TYPE_CHECKING:
     from .case import Case
@@ -71,24 +72,6 @@ def words_of(command: str, words: Words) -> str:
 
 
 DRAFTS = ("draft", "acceptance", "draft_tokens")
-
-
-def case_of(words: Words) -> Case:
-    """Make the case of what was typed."""
-    estimating = Estimating(words.get("engine"), words.get("calibration"), words["basis"])
-    terms = {name: words.get(name) for name in SHARED}
-    typed = replace(_counting(words), estimating=estimating, terms=terms)
-    layout = {name: words.get(name) for name in LAYOUT}
-    settings = list(words.get("set", ()))
-    files = words.get("models"), words.get("hardware")
-    return find_case(words["model"], words["on"], settings, *files, typed, layout)
-
-
-def _counting(words: Words) -> Counting:
-    """Gather the options that say how to count."""
-    said: dict[str, Any] = {name: words.get(name) for name in COUNTED}
-    said["reserve"] = words.get("reserve") or "0"
-    return Counting(**said)
 
 
 def levers(words: dict[str, Any], by: By) -> dict[str, Any]:
@@ -180,7 +163,7 @@ def _speculation_of(words: Words) -> Speculation:
     from .typed_drafts import find_speculation
 
     drafted = {name: words.get(name) for name in DRAFTED}
-    return find_speculation(case_of(words), drafted, _counting(words), words.get("models"))
+    return find_speculation(case_of(words), drafted, counting_of(words), words.get("models"))
 
 
 def _round(words: Words) -> dict[str, Any]:

@@ -83,17 +83,11 @@ def devices_of(case: Case) -> dict[str, Any]:
 def sweep(case: Case, batches: Sequence[int], contexts: Sequence[int]) -> dict[str, Any]:
     """Answer a decode step for every batch at every context, batches fastest."""
     check_size(len(batches) * len(contexts))
-    most = None if case.constants is None else case.constants.most_batch
     # Ranks that differ are compared point by point.
     if len(batches) * len(contexts) < FEW_POINTS or len(case.ranks) > 1:
         rows = [step_row(case, case.step(B, S), B, S) for S in contexts for B in batches]
-    elif most is None or max(batches) <= most:
-        rows = _grid_rows(case, batches, contexts)
     else:
-        # Beyond the published batches the same case has no estimate.
-        beyond = replace(case, constants=None)
-        each = [_grid_rows(case if most >= B else beyond, [B], contexts) for B in batches]
-        rows = [column[i] for i in range(len(contexts)) for column in each]
+        rows = _rows(grid_columns(case, batches, contexts))
     return frame(case, "decode", rows, contexts)
 
 
@@ -167,23 +161,55 @@ def _reason(case: Case, phase: str, row: dict[str, Any]) -> str:
     return found or "prefills of others are more than half of a token"
 
 
-def _grid_rows(case: Case, batches: Sequence[int], contexts: Sequence[int]) -> list[dict[str, Any]]:
+def grid_columns(case: Case, batches: Sequence[int], contexts: Sequence[int]) -> dict[str, Any]:
+    """Answer a decode step for every batch at every context as flat arrays, batches fastest.
+
+    Ranks that differ have no such reading. A column of what may be missing holds objects.
+    """
     import numpy as np
 
-    B = np.array(batches, dtype=float)[None, :]
-    S = np.array(contexts, dtype=float)[:, None]
+    B, S = (np.array(values, dtype=float) for values in (batches, contexts))
     shape = (len(contexts), len(batches))
     # Whole numbers are those of one point; beyond 2**53 float64 no longer holds each of them.
     point = step_row(case, case.step(batches[0], contexts[0]), batches[0], contexts[0])
     whole = {k for k, v in point.items() if isinstance(v, int) and not isinstance(v, bool)}
-    lists: dict[str, list[Any]] = {}
-    for key, value in step_row(case, case.step(B, S), B, S).items():
-        column: list[Any] = np.broadcast_to(np.asarray(value, dtype=object), shape).ravel().tolist()
-        # A count that is whole at the first point only, such as an expected number, keeps its rest.
-        if key in whole and all(abs(v - round(v)) <= 1e-9 * abs(v) for v in column):
-            column = [round(v) for v in column]
-        lists[key] = column
-    return [dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)]
+    most = None if case.constants is None else case.constants.most_batch
+    known = np.full(len(batches), True) if most is None else most >= B
+    columns: dict[str, Any] = {}
+    # Beyond the published batches the same case has no estimate.
+    for chosen, of in ((known, case), (~known, replace(case, constants=None))):
+        if not chosen.any():
+            continue
+        some, every = B[chosen][None, :], S[:, None]
+        for key, value in step_row(of, of.step(some, every), some, every).items():
+            array = np.asarray(value)
+            if key not in columns:
+                columns[key] = np.empty(shape, array.dtype if chosen.all() else object)
+            columns[key][:, chosen] = array
+    return {k: _counted(v.ravel(), k in whole) for k, v in columns.items()}
+
+
+def _counted(column: Any, whole: bool) -> Any:
+    """Turn a column into whole numbers where it holds nothing else.
+
+    A count that is whole at the first point only, such as an expected number, keeps its rest.
+    """
+    import numpy as np
+
+    if not whole:
+        return column
+    values = column.astype(float)
+    near = np.rint(values)
+    if not np.all(np.abs(values - near) <= 1e-9 * np.abs(values)):
+        return column
+    if np.max(np.abs(near), initial=0) < 2**62:
+        return near.astype(np.int64)
+    return np.array([int(v) for v in near], dtype=object)
+
+
+def _rows(columns: dict[str, Any]) -> list[dict[str, Any]]:
+    lists = [column.tolist() for column in columns.values()]
+    return [dict(zip(columns, values, strict=True)) for values in zip(*lists, strict=True)]
 
 
 PHASES = {
