@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 PYTHON ?= .venv/bin/python
-.PHONY: help install test lint types docs benchmarks wheel check clean
+.PHONY: help install test lint types docs figures benchmarks wheel check clean
 
 help: ## list these tasks
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -21,7 +21,10 @@ types: ## check types (the link tree gives the folders their installed name)
 
 docs: ## regenerate transcripts and references from the program
 	$(PYTHON) docs/transcript.py
-	$(PYTHON) -m cogapp -P -r -I docs README.md docs/accuracy.md docs/cli.md docs/levers.md docs/nomenclature.md docs/speculation.md docs/validation.md
+	$(PYTHON) -m cogapp -P -r -I docs README.md docs/accuracy.md docs/cli.md docs/levers.md docs/nomenclature.md docs/speculation.md docs/studies.md docs/validation.md
+
+figures: ## draw the gallery and the figures of the README again
+	$(PYTHON) docs/gallery.py
 
 benchmarks: ## measure the speed budgets into docs/benchmarks.md
 	$(PYTHON) benchmarks/run.py > docs/benchmarks.md

@@ -9,10 +9,13 @@ slows both. Exits with 1 where a budget is missed.
 from __future__ import annotations
 
 import compileall
+import csv
+import io
 import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -25,8 +28,15 @@ from rooflm import calc
 from rooflm.calc.memory import activations_bytes, weights_bytes
 from rooflm.calc.model import Model, cache_elements, ledger
 from rooflm.calc.passes import BF16, decode
-from rooflm.calc.presets import find_model
+from rooflm.calc.presets import find_machine, find_model
+from rooflm.calc.study import blocks, prepare
+from rooflm.calc.study_answer import write_csv
+from rooflm.calc.study_file import read_study
+from rooflm.calc.sweep import sweep
 from rooflm.calc.timing import Rates, compulsory_bytes, flops, step_time
+from rooflm.calc.typed import Counting, make_case
+from rooflm.plots.kinds import draw
+from rooflm.plots.style import image
 
 H100 = Rates(flops_per_s=989e12, bytes_per_s=3.35e12)
 POINTS = 1000
@@ -136,6 +146,72 @@ def mesh() -> list[Line]:
     ]
 
 
+MILLION = """
+title: a million points
+base: {model: llama-3-8b, on: h100-sxm, basis: bound}
+grid: {batch: "1:1000", context: "10:10000:10"}
+measure: [memory_bytes, bound_s, tokens_per_s, intensity_flops_per_byte, fits]
+"""
+
+
+def study() -> Line:
+    """Compare a study of a million points with the standard library writing the same arrays."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "study.yaml"
+        path.write_text(MILLION, "utf-8")
+        ready = prepare(read_study(str(path)))
+        columns = [work() for _, work in blocks(ready)]
+
+        def ours() -> None:
+            write_csv(ready, str(Path(folder) / "ours.csv"), False, lambda done, of: None)
+
+        def theirs() -> None:
+            with (Path(folder) / "theirs.csv").open("w", newline="") as file:
+                writer = csv.writer(file)
+                for block in columns:
+                    lists = [c.tolist() if hasattr(c, "tolist") else c for c in block.values()]
+                    writer.writerows(zip(*lists, strict=True))
+
+        package, library = alternate(ours, theirs, runs=3)
+    return Line(
+        "10^6-point study to CSV",
+        f"{package / library:.2f}x ({package:.1f} s against {library:.1f} s)",
+        "<= 3x the standard library writing the same arrays",
+        package <= 3 * library,
+    )
+
+
+def figure() -> Line:
+    """Compare the figure of a sweep of 10^4 points with the same lines by matplotlib alone."""
+    from matplotlib.figure import Figure
+
+    case = make_case(find_model("llama-3-8b"), find_machine("h100-sxm"), Counting())
+    answer = sweep(case, range(1, 2501), [1024, 2048, 4096, 8192])
+    contexts = [[r for r in answer["rows"] if r["context_tokens"] == S] for S in
+                (1024, 2048, 4096, 8192)]  # fmt: skip
+
+    def ours() -> None:
+        image(draw("sweep", answer), "png")
+
+    def bare() -> None:
+        drawing = Figure(figsize=(10.4, 4.4), dpi=150, layout="constrained")
+        for ax, key in zip(drawing.subplots(1, 2), ("time_s", "tokens_per_s"), strict=True):
+            for rows in contexts:
+                ax.plot([r["batch"] for r in rows], [r[key] for r in rows], label="context")
+            ax.set_xscale("log", base=2)
+            ax.set_yscale("log")
+            ax.legend()
+        drawing.savefig(io.BytesIO(), format="png")
+
+    package, library = alternate(ours, bare, runs=7)
+    return Line(
+        "figure of a sweep of 10^4 points",
+        f"{package / library:.2f}x ({package * 1e3:.0f} ms against {library * 1e3:.0f} ms)",
+        "<= 2x the same lines by matplotlib alone",
+        package <= 2 * library,
+    )
+
+
 def main() -> int:
     """Print the table."""
     # An installed start finds bytecode, as that of typer is: where Python may not write any, each
@@ -145,6 +221,8 @@ def main() -> int:
         start_up(["--help"], 2),
         start_up(["sweep", "llama-2-13b", "--on", "h100-sxm", "--batch", "1,64,256"], 3),
         *mesh(),
+        study(),
+        figure(),
     ]
     print("# Benchmarks\n")
     print("Printed by `python benchmarks/run.py`. Ratios are medians of runs taken in turn on one")

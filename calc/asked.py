@@ -5,6 +5,7 @@ What was typed stands under the names of the options, None where nothing was.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,15 @@ DENOISED = ("denoise_block", "denoise_steps")
 def group(words: Words, names: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
     """Take some options out of what was typed."""
     return {name: words.get(name) for name in names}
+
+
+def command_of(command: str, words: Words) -> str:
+    """Spell out the command that answers what was typed."""
+    options = {name: value for name, value in words.items() if name not in ("model", "on")}
+    options["set"] = list(words.get("set") or ())
+    named = [words["model"]] if words.get("model") is not None else []
+    on = ["--on", words["on"]] if words.get("on") is not None else []
+    return shlex.join(["rooflm", command, *named, *on, *retyped(options)])
 
 
 def counting_of(words: Words, terms: Sequence[str] | Mapping[str, Any] = TERMS) -> Counting:

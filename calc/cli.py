@@ -3,11 +3,11 @@
 # Annotations are evaluated once, where they stand: as text each start would compile 150 of them.
 
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .cli_study import add as add_studies
 from .errors import Exit, RooflmError, check_choice, printable
 from .options import (
     ADAPTERS,
@@ -20,6 +20,7 @@ from .options import (
     HANDOFF,
     LAYOUT,
     PLANNED,
+    PLOTTED,
     PRINTED,
     SHARED,
     TERMS,
@@ -47,7 +48,6 @@ from .options import (
     EngineName,
     First,
     Format,
-    FrontierPlot,
     GpuShare,
     GroupBy,
     Grouped,
@@ -82,7 +82,6 @@ from .options import (
     Per,
     Phase,
     PlannedBatch,
-    Plot,
     Prefix,
     Prompt,
     Provenance,
@@ -111,15 +110,9 @@ from .options import (
     with_layout,
     with_options,
 )
-from .output import (
-    OutputFormat,
-    Page,
-    format_of,
-    progress_on,
-    render,
-    terminal_width,
-    write,
-)
+from .output import progress_on, write
+from .printing import emit
+from .printing import printing as printing_of
 from .typed import (
     LINKS,
     Counting,
@@ -186,28 +179,6 @@ def _root(  # pyright: ignore[reportUnusedFunction]
         sys.stdout.write(context.get_help() + "\n")
 
 
-@dataclass(frozen=True)
-class Printing:
-    """Where and how an answer goes."""
-
-    format: OutputFormat
-    output: str | None
-    quiet: bool
-
-
-def _printing(
-    format: str | None, output: str | None, quiet: bool, more: tuple[str, ...] = ()
-) -> Printing:
-    chosen: Any = given(format, format_of(output))
-    check_choice(chosen, ("table", "json", "csv", "md", *more), "--format")
-    return Printing(chosen, output, quiet)
-
-
-def _emit(answer: dict[str, Any], page: Page, how: Printing) -> None:
-    width = terminal_width() if how.output is None else 10_000
-    write(render(answer, page, how.format, width, how.quiet), how.output)
-
-
 @app.command()
 def models(
     word: Word = None, check: Check = False, models: ModelsFile = None, format: Format = None,
@@ -226,7 +197,7 @@ def models(
     if check:
         return _checked(check_file(MODELS_FILE, models, build_model, MODEL))
     answer = list_models(given(word, ""), models)
-    _emit(answer, models_page(answer), _printing(format, output, quiet))
+    emit(answer, models_page(answer), printing_of(format, output, quiet))
     return Exit.DONE
 
 
@@ -248,7 +219,7 @@ def hardware(
     if check:
         return _checked(check_file(HARDWARE_FILE, hardware, build_machine, HARDWARE))
     answer = list_hardware(given(word, ""), hardware)
-    _emit(answer, hardware_page(answer), _printing(format, output, quiet))
+    emit(answer, hardware_page(answer), printing_of(format, output, quiet))
     return Exit.DONE
 
 
@@ -296,11 +267,11 @@ def show(
         from .deployment import show_ranks
 
         answer |= show_ranks(found, ways, precision)
-    _emit(answer, show_page(answer, provenance), _printing(format, output, quiet))
+    emit(answer, show_page(answer, provenance), printing_of(format, output, quiet))
 
 
 @app.command()
-@with_options(layout=LAYOUT, terms=TERMS)
+@with_options(layout=LAYOUT, terms=TERMS, plotted=PLOTTED)
 def fit(
     model: ModelName, on: On, batch: Batch = None, context: Context = None, set: Set = [],
     weights: Weights = None, kv: Cache = None, state: State = None,
@@ -309,7 +280,7 @@ def fit(
     models: ModelsFile = None, hardware: HardwareFile = None, format: Format = None,
     output: Output = None, quiet: Quiet = False,
     debug: Debug = False,
-    layout: Typed = {}, terms: Typed = {},
+    layout: Typed = {}, terms: Typed = {}, plotted: Grouped = {},
 ) -> int:  # fmt: skip
     """Tell whether a model fits, what fills the memory, and the cheapest ways to make it fit.
 
@@ -321,7 +292,7 @@ def fit(
     from .fit import ways
     from .pages import fit_page
 
-    how = _printing(format, output, quiet)
+    how = printing_of(format, output, quiet)
     typed = Counting(
         weights, kv, accounting, None, reserve, capacity, state=state, gpu_share=gpu_share,
         terms=terms,
@@ -337,12 +308,12 @@ def fit(
         if not answer["ways"]:
             none = "no smaller batch or context fits, nor any other device"
             answer["assumptions"].insert(0, none)
-    _emit(answer, fit_page(answer), how)
+    emit(answer, fit_page(answer), how, plotted, "memory")
     return Exit.DONE if answer["fits"] else Exit.NO
 
 
 @app.command()
-@with_options(layout=LAYOUT, terms=TERMS, handoff=HANDOFF, costs=COSTED)
+@with_options(layout=LAYOUT, terms=TERMS, handoff=HANDOFF, costs=COSTED, plotted=PLOTTED)
 def sweep(
     model: ModelName, on: On, batch: Batch = None, context: MixedContext = None,
     phase: Phase = None, prompt: Prompt = None, output_tokens: OutputTokens = None,
@@ -355,9 +326,9 @@ def sweep(
     reserve: Reserve = "0",
     capacity: Capacity = None, gpu_share: GpuShare = None, hardware_scale: HardwareScale = None,
     models: ModelsFile = None, hardware: HardwareFile = None,
-    plot: Plot = None, format: Format = None, output: Output = None, quiet: Quiet = False,
-    debug: Debug = False,
+    format: Format = None, output: Output = None, quiet: Quiet = False, debug: Debug = False,
     layout: Typed = {}, terms: Typed = {}, handoff: Typed = {}, costs: Grouped = {},
+    plotted: Grouped = {},
 ) -> None:  # fmt: skip
     """Sweep batches and contexts: memory, time, throughput, regime, fits.
 
@@ -372,7 +343,7 @@ def sweep(
     from .asked import swept
     from .pages import sweep_page
 
-    how = _printing(format, output, quiet)
+    how = printing_of(format, output, quiet)
     answer = swept({
         "model": model, "on": on, "batch": batch, "context": context, "phase": phase,
         "prompt": prompt, "output_tokens": output_tokens, "prefix": prefix, "chunk": chunk,
@@ -383,15 +354,11 @@ def sweep(
         "capacity": capacity, "gpu_share": gpu_share, "hardware_scale": hardware_scale,
         "models": models, "hardware": hardware, **layout, **terms, **handoff, **costs,
     })  # fmt: skip
-    if plot is not None:
-        from ..plots.sweep import draw
-
-        draw(answer, plot)
-    _emit(answer, sweep_page(answer), how)
+    emit(answer, sweep_page(answer), how, plotted, "sweep")
 
 
 @app.command()
-@with_options(layout=LAYOUT, terms=TERMS, costs=COSTED)
+@with_options(layout=LAYOUT, terms=TERMS, costs=COSTED, plotted=PLOTTED)
 def compare(
     model: ManyModels, on: ManyOn = [], batch: Batch = None, context: Context = None,
     phase: Phase = None, prompt: Prompt = None, output_tokens: OutputTokens = None,
@@ -404,7 +371,7 @@ def compare(
     reserve: Reserve = "0", gpu_share: GpuShare = None, models: ModelsFile = None,
     hardware: HardwareFile = None,
     format: Format = None, output: Output = None, quiet: Quiet = False, debug: Debug = False,
-    layout: Typed = {}, terms: Typed = {}, costs: Grouped = {},
+    layout: Typed = {}, terms: Typed = {}, costs: Grouped = {}, plotted: Grouped = {},
 ) -> None:  # fmt: skip
     """Compare models and machines on the same work, side by side.
 
@@ -413,7 +380,7 @@ def compare(
     from .compare import compare as answer_compare
     from .pages import compare_page
 
-    how, paid = _printing(format, output, quiet), parse_costs(costs)
+    how, paid = printing_of(format, output, quiet), parse_costs(costs)
     typed = Counting(
         weights,
         kv,
@@ -435,30 +402,35 @@ def compare(
         from .cost import add_costs
 
         answer = add_costs(answer, [(c, p.work) for p in places for c in cases], paid)
-    _emit(answer, compare_page(answer), how)
+    emit(answer, compare_page(answer), how, plotted, "pareto")
 
 
 @app.command()
-@with_options(layout=LAYOUT, terms=TERMS)
+@with_options(layout=LAYOUT, terms=TERMS, plotted=PLOTTED)
 def roofline(
-    model: ModelName, on: On, batch: OneBatch = "1", context: OneContext = "1024", set: Set = [],
+    model: ModelName, on: ManyOn = [], batch: OneBatch = "1", context: OneContext = "1024",
+    set: Set = [],
     weights: Weights = None, routing: RoutingName = None, kv: Cache = None, state: State = None,
     models: ModelsFile = None,
     hardware: HardwareFile = None,
     format: Format = None, output: Output = None, quiet: Quiet = False, debug: Debug = False,
-    layout: Typed = {}, terms: Typed = {},
+    layout: Typed = {}, terms: Typed = {}, plotted: Grouped = {},
 ) -> None:  # fmt: skip
     """Hold every operator of decode and prefill against the ridge of a machine.
+
+    Several machines or batches stand one after the other.
 
     Example: rooflm roofline llama-3-8b --on h100-sxm --batch 64 --context 4096
     """
     from .pages import roofline_page
-    from .roofline import roofline as answer_roofline
+    from .roofline import rooflines
 
+    how = printing_of(format, output, quiet)
     typed = Counting(weights, kv, routing=routing, state=state, terms=terms)
-    case = find_case(model, on, set, models, hardware, typed, layout)
-    answer = answer_roofline(case, parse_count(batch, "--batch"), parse_context(context, typed))
-    _emit(answer, roofline_page(answer), _printing(format, output, quiet))
+    cases = crossed_cases([model], on, set, models, hardware, typed, layout)
+    batches = parse_counts(batch, "--batch")
+    answer = rooflines(cases, batches, parse_context(context, typed))
+    emit(answer, roofline_page(answer), how, plotted, "roofline")
 
 
 TIMES = ("time_s", "tokens_per_s", "output_usd_per_mtok", "joules_per_token")
@@ -481,7 +453,7 @@ def _of_a_step(
 
 
 @app.command()
-@with_options(layout=LAYOUT, terms=SHARED, costs=UNCHARGED)
+@with_options(layout=LAYOUT, terms=SHARED, costs=UNCHARGED, plotted=PLOTTED)
 def explain(
     quantity: Annotated[str, typer.Argument(
         help="A column of show, fit, sweep or roofline; output_usd_per_mtok, joules_per_token."
@@ -498,7 +470,7 @@ def explain(
     models: ModelsFile = None, hardware: HardwareFile = None, format: Format = None,
     output: Output = None,
     quiet: Quiet = False, debug: Debug = False,
-    layout: Typed = {}, terms: Typed = {}, costs: Grouped = {},
+    layout: Typed = {}, terms: Typed = {}, costs: Grouped = {}, plotted: Grouped = {},
 ) -> None:  # fmt: skip
     """Explain a number: formula, subtotals, substitution, value, what is left out, source.
 
@@ -510,7 +482,7 @@ def explain(
     from .explain import explain as answer_explain
     from .pages import explain_page
 
-    how = _printing(format, output, quiet, more=("latex",))
+    how = printing_of(format, output, quiet, more=("latex",))
     typed = Counting(
         weights, kv, accounting, time_model, reserve, capacity, None, state,
         tokens_per_step, gpu_share,
@@ -539,7 +511,7 @@ def explain(
     if format == "latex":
         write(answer["latex"] + "\n", how.output)
         return
-    _emit(answer, explain_page(answer, answer.get("sensitivity")), how)
+    emit(answer, explain_page(answer, answer.get("sensitivity")), how, plotted, "tornado")
 
 
 @app.command()
@@ -580,7 +552,7 @@ def solve(
     from .solve import sensitivity as find_sensitivity
     from .solve import solve as answer_solve
 
-    how = _printing(format, output, quiet)
+    how = printing_of(format, output, quiet)
     asked: Any = unknown
     check_choice(asked, (*UNKNOWNS, "devices"), "UNKNOWN")
     known: Any = when
@@ -614,7 +586,7 @@ def solve(
         site, _ = find_site(model, on, set, models, hardware, typed, layout, words)
         ask = Ask((1,), S, B if batch else None, target.latency_s, target.tokens_per_s)
         answer = solve_devices(site, ask, progress_on(sys.stderr))
-        _emit(answer, solve_page(answer), how)
+        emit(answer, solve_page(answer), how)
         return Exit.DONE if answer["feasible"] else Exit.NO
     case = find_case(model, on, set, models, hardware, typed, layout)
     answer = answer_solve(case, asked, B, S, target)
@@ -623,20 +595,20 @@ def solve(
         if answer["feasible"] and asked in at:
             at[asked] = max(1, round(answer["value"]))
         answer["sensitivity"] = find_sensitivity(case, at["batch"], at["context"])
-    _emit(answer, solve_page(answer), how)
+    emit(answer, solve_page(answer), how)
     return Exit.DONE if answer["feasible"] else Exit.NO
 
 
 @app.command()
 @with_options(
     drafted=DRAFTED, counted=COUNTED, estimated=ESTIMATED, costs=COSTED, files=FILES,
-    layout=LAYOUT, how=PRINTED,
+    layout=LAYOUT, plotted=PLOTTED, how=PRINTED,
 )  # fmt: skip
 def speculate(
     target: OptionalModel = None, on: OptionalOn = None, batch: Batch = None,
     context: OptionalContext = None, p: Draws = None, q: Wants = None, draft_cost: DraftCost = None,
-    set: Set = [], plot: Plot = None, *, drafted: Typed, counted: Grouped, estimated: Typed,
-    costs: Grouped, files: Typed, layout: Typed, how: dict[str, Any],
+    set: Set = [], *, drafted: Typed, counted: Grouped, estimated: Typed, costs: Grouped,
+    files: Typed, layout: Typed, plotted: Grouped, how: dict[str, Any],
 ) -> None:  # fmt: skip
     """Tell what speculative sampling gains: speed-up by batch, the best draft length, exactness.
 
@@ -651,32 +623,35 @@ def speculate(
     from . import pages_speculate as pages
     from .asked import speculated
 
-    printing = _printing(how["format"], how["output"], how["quiet"])
+    printing = printing_of(how["format"], how["output"], how["quiet"])
     answer = speculated({
         "model": target, "on": on, "batch": batch, "context": context, "p": p, "q": q,
-        "draft_cost": draft_cost, "set": set, "plot": plot, **drafted, **counted, **estimated,
+        "draft_cost": draft_cost, "set": set, **drafted, **counted, **estimated,
         **costs, **files, **layout,
     })  # fmt: skip
-    if plot is not None:
-        from ..plots.speculation import draw
-
-        draw(answer, plot)
     if p is not None:
-        page = pages.laws_page(answer)
+        emit(answer, pages.laws_page(answer), printing, plotted, "laws")
+    elif target is None:
+        emit(answer, pages.ideal_page(answer), printing, plotted, "lines:x=draft_tokens,y=speedup")
     else:
-        page = (pages.ideal_page if target is None else pages.speculate_page)(answer)
-    _emit(answer, page, printing)
+        emit(answer, pages.speculate_page(answer), printing, plotted, "speculation")
 
 
 @app.command()
 @with_options(
-    counted=COUNTED, estimated=BOUNDED, costs=UNCHARGED, files=FILES, layout=LAYOUT, how=PRINTED
+    counted=COUNTED,
+    estimated=BOUNDED,
+    costs=UNCHARGED,
+    files=FILES,
+    layout=LAYOUT,
+    plotted=PLOTTED,
+    how=PRINTED,
 )
 def levers(
     model: ModelName, on: On, batch: OneBatch = "1", context: OneContext = "1024",
     by: RankedBy = "time", draft: LeverDraft = None, acceptance: LeverAcceptance = None,
     set: Set = [], *, counted: Typed, estimated: Typed, costs: Grouped, files: Typed, layout: Typed,
-    how: dict[str, Any],
+    plotted: Grouped, how: dict[str, Any],
 ) -> None:  # fmt: skip
     """Tell which change would help most: every lever tried, ranked by its effect.
 
@@ -689,7 +664,7 @@ def levers(
     from .levers import levers as answer_levers
     from .pages_levers import levers_page
 
-    printing = _printing(how["format"], how["output"], how["quiet"])
+    printing = printing_of(how["format"], how["output"], how["quiet"])
     chosen: Any = by
     check_choice(chosen, BYS, "--by")
     asked = any(estimated[name] is not None for name in ("engine", "calibration"))
@@ -703,20 +678,20 @@ def levers(
         "draft": draft, "acceptance": acceptance,
     }  # fmt: skip
     answer = answer_levers(words, chosen)
-    _emit(answer, levers_page(answer), printing)
+    emit(answer, levers_page(answer), printing, plotted, "tornado")
 
 
 @app.command()
 @with_options(
     counting=COUNTED, estimating=ESTIMATED, layout=PLANNED, costs=UNCHARGED, files=FILES,
-    printing=PRINTED,
+    plotted=PLOTTED, printing=PRINTED,
 )  # fmt: skip
 def plan(
     model: ModelName, on: On, devices: Devices = None, batch: PlannedBatch = None,
     context: OneContext = "1024", latency: Latency = None, throughput: Throughput = None,
-    by: Aim = None, top: Top = "10", set: Set = [], plot: FrontierPlot = None,
+    by: Aim = None, top: Top = "10", set: Set = [],
     counting: Grouped = {}, estimating: Typed = {}, layout: Typed = {}, costs: Grouped = {},
-    files: Typed = {}, printing: Grouped = {},
+    files: Typed = {}, printing: Grouped = {}, plotted: Grouped = {},
 ) -> int:  # fmt: skip
     """Plan a deployment: every layout that meets a target, best first, with its command.
 
@@ -731,7 +706,7 @@ def plan(
     from .pages_plan import plan_page
     from .plan import plan as answer_plan
 
-    how = _printing(printing["format"], printing["output"], bool(printing["quiet"]))
+    how = printing_of(printing["format"], printing["output"], bool(printing["quiet"]))
     estimates = Estimating(**estimating)
     words = (*retyped({"set": set, **files, **counting, **estimating, "basis": None, **costs}),)
     linked = retyped({name: layout[name] for name in LINKS})
@@ -754,11 +729,7 @@ def plan(
         economics=economics_of(site.case.machine, parse_costs(costs) or Paid()),
     )
     answer = answer_plan(site, ask, estimates.basis, progress_on(sys.stderr))
-    if plot is not None:
-        from ..plots.plan import draw
-
-        draw(answer, plot)
-    _emit(answer, plan_page(answer), how)
+    emit(answer, plan_page(answer), how, plotted, "plan")
     return Exit.DONE if answer["feasible"] else Exit.NO
 
 
@@ -781,7 +752,7 @@ def quantize(
     from .quantize import PERS, Quantizer, open_numbers, parse_code, parse_numbers, parse_real
     from .quantize import quantize as answer_quantize
 
-    how = _printing(format, output, quiet)
+    how = printing_of(format, output, quiet)
     shared: Any = per
     check_choice(shared, PERS, "--per")
     if group is not None and per != "group":
@@ -803,19 +774,20 @@ def quantize(
     found = parse_numbers(values, "--values") if values is not None else None
     source = found or open_numbers(Path(given(file, "")), tensor)
     answer = answer_quantize(source, quantizer, parse_count(first, "--first"))
-    _emit(answer, quantize_page(answer), how)
+    emit(answer, quantize_page(answer), how)
 
 
 GROUPS = ("set", "source", "hardware", "engine", "kind", "weights", "model", "batch")
 
 
 @app.command()
+@with_options(plotted=PLOTTED)
 def accuracy(
     source: OnlySource = None, model: OnlyModel = None,
     hardware: OnlyHardware = None, engine: OnlyEngine = None,
     kind: OnlyKind = None, weights: OnlyWeights = None, batch: OnlyBatch = None,
-    by: GroupBy = "set", rows: EachRow = False, plot: Plot = None, format: Format = None,
-    output: Output = None, quiet: Quiet = False, debug: Debug = False,
+    by: GroupBy = "set", rows: EachRow = False, format: Format = None,
+    output: Output = None, quiet: Quiet = False, debug: Debug = False, plotted: Grouped = {},
 ) -> None:  # fmt: skip
     """Tell how accurate it is: predictions beside published measurements.
 
@@ -828,7 +800,7 @@ def accuracy(
     from ..validate.accuracy import accuracy as answer_accuracy
     from .pages import accuracy_page
 
-    how = _printing(format, output, quiet)
+    how = printing_of(format, output, quiet)
     check_choice(by, GROUPS, "--by")
     typed = {
         "source": source, "model": model, "hardware": hardware, "engine": engine, "kind": kind,
@@ -836,11 +808,7 @@ def accuracy(
     }  # fmt: skip
     wanted = {name: text for name, text in typed.items() if text is not None}
     answer = answer_accuracy(wanted, by=by)
-    if plot is not None:
-        from ..plots.accuracy import draw
-
-        draw(answer, plot)
-    _emit(answer, accuracy_page(answer, rows), how)
+    emit(answer, accuracy_page(answer, rows), how, plotted, "accuracy")
 
 
 @app.command()
@@ -863,7 +831,7 @@ def calibrate(
     from .pages import calibrate_page
 
     saved = output is not None and output.endswith((".yaml", ".yml"))
-    how = _printing(format, None if saved else output, quiet)
+    how = printing_of(format, None if saved else output, quiet)
     if not measured:
         fix = 'Say --measured "batch=1 context=512 latency=10.6ms".'
         raise RooflmError("a measured step is needed", "--measured", fix)
@@ -874,7 +842,7 @@ def calibrate(
     answer = answer_calibrate(case, points, names, engine)
     if saved:
         write(calibration_text(answer), output)
-    _emit(answer, calibrate_page(answer), how)
+    emit(answer, calibrate_page(answer), how)
 
 
 @app.command(
@@ -890,6 +858,9 @@ def validate(context: typer.Context) -> None:
     code = run(context.args, "rooflm validate")
     if code:
         raise typer.Exit(code)
+
+
+add_studies(app)
 
 
 def main() -> int:

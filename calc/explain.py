@@ -25,15 +25,8 @@ from .symbols import UNITS, Expr, Values, latex, letter, number, symbolic_case, 
 
 def explain(question: Question, quantity: str) -> dict[str, Any]:
     """Answer with the formula of a quantity, its subtotals, the substitution and the value."""
-    question = _as_there_is(question, quantity)
     whole = question.case
-    if whole.ranks:
-        question = replace(question, case=_deciding(question, quantity))
-        if quantity.rpartition(".")[2] in _of_model(whole):
-            question = replace(question, case=replace(whole, ranks=(), links=None))
-    symbolic = symbolic_case(question.case)
-    values = symbolic.values | point(question)
-    known = definitions(question, symbolic)
+    question, values, known = _defined(question, quantity)
     unknown = {"output_usd_per_mtok": "price", "joules_per_token": "power"}.get(quantity)
     if unknown is not None and quantity not in known:
         what = f"no {unknown} of {whole.machine.name} is known for such a step"
@@ -66,6 +59,24 @@ def explain(question: Question, quantity: str) -> dict[str, Any]:
         "omits": omits_of(name),
         "source": source_of(name),
     }
+
+
+def _defined(question: Question, quantity: str) -> tuple[Question, Values, Definitions]:
+    """Define the quantities of the rank that decides on one, with the values of the letters."""
+    question = _as_there_is(question, quantity)
+    whole = question.case
+    if whole.ranks:
+        question = replace(question, case=_deciding(question, quantity))
+        if quantity.rpartition(".")[2] in _of_model(whole):
+            question = replace(question, case=replace(whole, ranks=(), links=None))
+    symbolic = symbolic_case(question.case)
+    return question, symbolic.values | point(question), definitions(question, symbolic)
+
+
+def defined(question: Question, quantity: str) -> list[tuple[str, Expr]]:
+    """List the formula of a quantity and those of its subtotals, as expressions."""
+    _, _, known = _defined(question, quantity)
+    return [(name, tidy(known[name])) for name in reachable(resolve(quantity, known), known)]
 
 
 def _as_there_is(question: Question, quantity: str) -> Question:

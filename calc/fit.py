@@ -20,6 +20,7 @@ from .hardware import Machine, capacity
 from .memory import BATCHED_TOKENS, BLOCK_TOKENS, activations_bytes
 from .model import total_parameters
 from .passes import prefill
+from .readings import Q
 from .sharing import asked as shared
 from .sweep import assumptions, devices_of
 
@@ -76,6 +77,11 @@ def fit(case: Case, batches: Sequence[int], contexts: Sequence[int]) -> dict[str
 
 def point(case: Case, B: int, S: int) -> dict[str, Any]:
     """Answer one batch at one context."""
+    return needs(case, B, S) | {"max_sequences": max_sequences(case, S)}
+
+
+def needs(case: Case, B: Q, S: Q) -> dict[str, Any]:
+    """Answer what B sequences of S tokens need, in any reading."""
     limit = case.limit[0]
     segments = case.step(B, S)
     full = fullest(case, segments)
@@ -90,7 +96,6 @@ def point(case: Case, B: int, S: int) -> dict[str, Any]:
         "capacity_bytes": limit,
         "margin_bytes": limit - held,
         "fits": held <= limit,
-        "max_sequences": max_sequences(case, S),
         "reserved_kv_cache_bytes": {
             "needed": kinds["kv_cache_bytes"],
             **reserved(full, B, S),

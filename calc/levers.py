@@ -6,12 +6,11 @@ A lever is a change of what was typed, so that each row is what one command answ
 from __future__ import annotations
 
 import contextlib
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from .asked import case_of, counting_of
+from .asked import case_of, command_of, counting_of
 from .attention import Attention
 from .case import max_sequences, slowest
 from .cost import Paid, costs, economics_of
@@ -23,7 +22,7 @@ from .options import DRAFTED, UNCHARGED
 from .readings import total
 from .sweep import assumptions, step_row
 from .timing import compulsory_bytes
-from .typed import parse_costs, parse_factors, retyped
+from .typed import parse_costs, parse_factors
 
 if TYPE_CHECKING:
     from .case import Case
@@ -62,13 +61,6 @@ class Lever:
     def keeps(self) -> bool:
         """Keep the machine, the number of devices and the batch."""
         return self.acts_on not in ("work", "devices", "machine")
-
-
-def words_of(command: str, words: Words) -> str:
-    """Spell out the command that answers a row."""
-    options = {name: value for name, value in words.items() if name not in ("model", "on")}
-    options["set"] = list(words["set"])
-    return shlex.join(["rooflm", command, words["model"], "--on", words["on"], *retyped(options)])
 
 
 DRAFTS = ("draft", "acceptance", "draft_tokens")
@@ -137,7 +129,7 @@ def _row(words: Words, case: Case) -> dict[str, Any]:
     keys = ("batch", "context_tokens", "time_s", "tokens_per_s", "memory_bytes", "fits", "bytes",
             "output_usd_per_mtok", "joules_per_token")  # fmt: skip
     found = {key: row[key] for key in keys} | {"devices": row.get("devices", 1)}
-    command = words_of("sweep", {k: v for k, v in words.items() if k not in DRAFTS})
+    command = command_of("sweep", {k: v for k, v in words.items() if k not in DRAFTS})
     return {**found, "max_sequences": max_sequences(case, S), "command": command}
 
 
@@ -190,7 +182,7 @@ def _round(words: Words) -> dict[str, Any]:
     }
     machine = asked.target.machine
     taken |= costs(taken, asked.target, None, economics_of(machine, _paid(words)))
-    return taken | {"command": words_of("speculate", words)}
+    return taken | {"command": command_of("speculate", words)}
 
 
 def _idle(row: Mapping[str, Any], plain: Mapping[str, Any]) -> bool:

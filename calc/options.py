@@ -370,12 +370,23 @@ Format = Annotated[
 Output = Annotated[
     str | None, typer.Option(metavar="FILE", help="Write there; its suffix sets the format.")
 ]
-Plot = Annotated[
-    str | None, typer.Option(metavar="FILE", help="Draw time and throughput too: PNG, SVG or PDF.")
-]
-FrontierPlot = Annotated[
-    str | None, typer.Option("--plot", metavar="FILE", help="Draw the frontier: PNG, SVG or PDF.")
-]
+PLOTTED: dict[str, Any] = {
+    "plot": Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Draw a figure too: PNG, SVG, PDF; or its data as JSON."),
+    ],
+    "draw": Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND",
+            help="Another kind of figure, as of `rooflm plot`: heatmap:x=batch,z=regime.",
+        ),
+    ],
+    "chart": (
+        Annotated[bool, typer.Option("--chart", help="Draw it in the terminal too.")], False
+    ),
+}  # fmt: skip
+"""Options of a figure of the answer."""
 Provenance = Annotated[
     bool, typer.Option("--provenance", help="Tell where each field of the model came from.")
 ]

@@ -62,7 +62,7 @@ def render(
             return tables + "\n" + ("\n" if notes else "") + "".join(f"- {n}\n" for n in notes)
         case "table":
             tables = "\n".join(to_text(t, width) for t in page.tables)
-            return tables + ("\n" if notes else "") + "".join(f"{n}\n" for n in notes)
+            return tables + ("\n" if notes and tables else "") + "".join(f"{n}\n" for n in notes)
 
 
 def to_csv(answer: dict[str, Any]) -> str:
@@ -141,7 +141,7 @@ def to_text(table: Table, width: int) -> str:
     for part in parts:
         drawn = RichTable(
             header_style="",
-            box=box.SIMPLE_HEAD if _prints("─") else box.ASCII2, pad_edge=False, show_edge=False,
+            box=box.SIMPLE_HEAD if prints("─") else box.ASCII2, pad_edge=False, show_edge=False,
         )  # fmt: skip
         for i in part:
             justify = "left" if table.is_words(i) else "right"
@@ -155,7 +155,8 @@ def to_text(table: Table, width: int) -> str:
     return "\n".join([*lines, *(line.rstrip() for line in text.getvalue().splitlines())]) + "\n"
 
 
-def _prints(character: str) -> bool:
+def prints(character: str) -> bool:
+    """Tell whether stdout has a character."""
     try:
         character.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
     except UnicodeEncodeError:

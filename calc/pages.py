@@ -235,20 +235,22 @@ def compare_page(answer: Answer) -> Page:
 
 
 def roofline_page(answer: Answer) -> Page:
-    """Lay out operators against the ridge."""
+    """Lay out operators against the ridge, several machines or batches one after the other."""
     heads = ("operator", "runs", "GFLOP", "GB", "FLOP/B", "bound [ms]", "regime")
-    size = f"{answer['batch']:,}"
-    length = f"{answer['context_tokens']:,}"
-    step = f"{_title(answer)}, a step, batch {size}, context {length}"
-    prefill = f"prefill of {size} prompts of {length} tokens"
-    tables = [Table(heads, [_operator(r) for r in answer["operators"]], step)]
-    if "prefill_operators" in answer:
-        rows = [_operator(r) for r in answer["prefill_operators"]]
-        tables.append(Table(heads, rows, prefill))
-    ridge = f"ridge: {show_number(answer['ridge_flops_per_byte'])} FLOP/B"
+    tables: list[Table] = []
+    ridges: list[str] = []
+    for one in answer.get("rooflines", [answer]):
+        size, length = f"{one['batch']:,}", f"{one['context_tokens']:,}"
+        step = f"{_title(one)}, a step, batch {size}, context {length}"
+        tables.append(Table(heads, [_operator(r) for r in one["operators"]], step))
+        if "prefill_operators" in one:
+            rows = [_operator(r) for r in one["prefill_operators"]]
+            tables.append(Table(heads, rows, f"prefill of {size} prompts of {length} tokens"))
+        of = f" of {one['hardware']}" if "rooflines" in answer else ""
+        ridges.append(f"ridge{of}: {show_number(one['ridge_flops_per_byte'])} FLOP/B")
     bytes_ = ("GB and FLOP/B count unfused activations; bound and regime count what no fusion "
               "avoids, so that the bounds add up to the step")  # fmt: skip
-    return Page(tables, [ridge, bytes_, *answer["assumptions"]])
+    return Page(tables, [*dict.fromkeys(ridges), bytes_, *answer["assumptions"]])
 
 
 def _operator(row: dict[str, Any]) -> tuple[str, ...]:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from .case import Case, slowest
 from .errors import RooflmError
 from .matmul import intensity, ridge
 from .passes import Operator, prefill
+from .precision import told
 from .readings import Q, is_zero
 from .sharing import asked as shared
 from .sweep import assumptions
 from .timing import Rates, compute_time, operator_moving_time, operator_time
+
+MOST_ROOFLINES = 64
+"""Machines times batches of one answer."""
 
 
 def operator_figures(op: Operator, rates: Rates) -> dict[str, Q]:
@@ -27,6 +32,8 @@ def operator_figures(op: Operator, rates: Rates) -> dict[str, Q]:
         # A message neither computes nor reads memory.
         "intensity_flops_per_byte": 0 if is_zero(moved) else intensity(work, moved),
         "bound_s": op.count * operator_time(op, rates),
+        "weight_read_bytes": op.count * op.weight_bytes,
+        "cache_read_bytes": op.count * op.read_bytes,
     }
 
 
@@ -47,6 +54,25 @@ def operator_row(op: Operator, rates: Rates) -> dict[str, Any]:
     }
 
 
+def rooflines(cases: Sequence[Case], batches: Sequence[int], context: int) -> dict[str, Any]:
+    """Answer several machines or batches side by side; one alone as itself."""
+    if len(cases) * len(batches) > MOST_ROOFLINES:
+        what = f"{len(cases) * len(batches):,} rooflines are more than {MOST_ROOFLINES}"
+        raise RooflmError(what, "--on, --batch")
+    answers = [roofline(case, batch, context) for case in cases for batch in batches]
+    if len(answers) == 1:
+        return answers[0]
+    said = dict.fromkeys(line for answer in answers for line in answer["assumptions"])
+    return {
+        "schema": "rooflm.roofline/1",
+        "model": answers[0]["model"],
+        "hardware": list(dict.fromkeys(answer["hardware"] for answer in answers)),
+        "context_tokens": context,
+        "rooflines": answers,
+        "assumptions": list(said),
+    }
+
+
 def roofline(case: Case, batch: int, context: int) -> dict[str, Any]:
     """Answer every operator of a decode step, and of the prefill of as many prompts as long."""
     if case.lecture:
@@ -59,7 +85,10 @@ def roofline(case: Case, batch: int, context: int) -> dict[str, Any]:
         "hardware": case.machine.name,
         "batch": batch,
         "context_tokens": context,
+        "weights_format": told(case.precision).removeprefix("weights "),
         "ridge_flops_per_byte": ridge(rates.flops_per_s, rates.bytes_per_s),
+        "peak_flops_per_s": rates.flops_per_s,
+        "bandwidth_bytes_per_s": rates.bytes_per_s,
         **shared(case),
     }
     passes = {"operators": case.step(batch, context)}

@@ -195,6 +195,24 @@ def latex(expression: Expr) -> str:
     return sympy.latex(expression, symbol_names=names | {BETA: r"\beta", HOST_BETA: r"\beta_{h}"})
 
 
+def mathml(name: str, expression: Expr) -> str:
+    """Print NAME = EXPRESSION in MathML, which browsers render by themselves."""
+    from sympy.printing.mathml import MathMLPresentationPrinter
+
+    class Printer(MathMLPresentationPrinter):
+        def _print_Symbol(self, sym: Expr, style: str = "plain") -> Any:  # noqa: N802
+            if len(sym.name) <= MOST_LETTERS:
+                return super()._print_Symbol(sym, style)
+            # A name in words is one name, and not a letter with an index.
+            word = self.dom.createElement("mtext")
+            word.appendChild(self.dom.createTextNode(sym.name))
+            return word
+
+    printer: Any = Printer()
+    inner = "<mo>=</mo>".join(map(printer.doprint, (letter(name), expression)))
+    return f'<math display="inline"><mrow>{inner}</mrow></math>'
+
+
 class _Printer(sympy.printing.str.StrPrinter):
     def __init__(self, values: Mapping[Any, Q]) -> None:
         super().__init__()

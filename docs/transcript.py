@@ -13,7 +13,8 @@ import rooflm.calc.__main__ as entry
 
 COMMANDS = (
     "models", "hardware", "show", "fit", "sweep", "compare", "roofline", "explain", "solve",
-    "plan", "levers", "speculate", "quantize", "accuracy", "calibrate", "validate",
+    "plan", "levers", "speculate", "quantize", "study", "report", "plot", "accuracy", "calibrate",
+    "validate",
 )  # fmt: skip
 
 
@@ -144,32 +145,48 @@ SPECULATION = (
     "rooflm speculate llama-3-70b --draft llama-3-8b --acceptance 0.8 --draft-tokens 4 "
     "--on 8xh100-sxm --context 2048 --batch 1:512:x2 --basis bound"
 )
-"""The example that the figure of docs/speculation.md draws."""
+"""The example of docs/speculation.md, which `studies/speculation.yaml` draws."""
 
 
 def write_figures() -> None:
-    """Draw the run that is kept, and what speculation gains."""
+    """Draw the run that is kept."""
     from pathlib import Path
 
+    from rooflm.plots.style import save
     from rooflm.plots.validation import draw
 
     folder = Path(__file__).parent
-    draw(kept(), str(folder / "validation.svg"))
-    output(f"{SPECULATION} --plot {folder / 'speculation.svg'}")
+    save(draw(kept()), str(folder / "validation.svg"))
+
+
+def study_keys() -> str:
+    """List what a study file may say."""
+    from rooflm.calc.study_file import FACT, FIGURE, TOP
+
+    lines = ["| key | what it says |", "| :-- | :-- |"]
+    lines += [f"| `{key}` | {says} |" for key, says in TOP.items()]
+    for name, keys in (("facts", FACT), ("figures", FIGURE)):
+        lines += [f"| `{name}`: `{key}` | {says} |" for key, says in keys.items()]
+    return "\n".join(lines)
 
 
 def write_schemas() -> None:
-    """Write the JSON Schemas that editors use for both preset files."""
+    """Write the JSON Schemas that editors use for preset files and studies."""
     import json
     from pathlib import Path
 
     from rooflm.calc.schema import HARDWARE, MODEL, json_schema
+    from rooflm.calc.study_schema import study_schema
 
     folder = Path(__file__).parent / "schema"
     folder.mkdir(exist_ok=True)
-    for name, fields in (("models", MODEL), ("hardware", HARDWARE)):
-        text = json.dumps(json_schema(fields, f"rooflm {name}"), indent=2) + "\n"
-        (folder / f"{name}.json").write_text(text, "utf-8")
+    schemas = {
+        "models": json_schema(MODEL, "rooflm models"),
+        "hardware": json_schema(HARDWARE, "rooflm hardware"),
+        "study": study_schema(),
+    }
+    for name, schema in schemas.items():
+        (folder / f"{name}.json").write_text(json.dumps(schema, indent=2) + "\n", "utf-8")
 
 
 def formulas() -> str:

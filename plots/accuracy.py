@@ -1,47 +1,75 @@
-"""Predicted against measured times, and errors by set."""
+"""Predicted against measured times, and errors by size."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .style import BLUE, GREEN, GREY, VERMILION, figure, save
+from ..calc.errors import RooflmError
+from .axes import linear, logarithmic
+from .legends import entries, legend
+from .series import Answer, Row, drawable
+from .style import BLUE, GREEN, GREY, PURPLE, VERMILION, figure
 
-KINDS = {"decode": BLUE, "request": VERMILION, "prefill": GREEN, "served": GREY}
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+KINDS = {
+    "decode": (BLUE, "o"), "request": (VERMILION, "s"), "prefill": (GREEN, "^"),
+    "served": (GREY, "D"), "op": (PURPLE, "v"),
+}  # fmt: skip
 
 
-def draw(answer: dict[str, Any], path: str) -> Any:
-    """Draw every judged row: its estimate against what was measured, and its error by size."""
-    judged = [r for r in answer["rows"] if r["error"] is not None]
-    total = answer["total"]
-    caption = (
-        f"{len(judged):,} published measurements, each estimated with constants fitted without it: "
-        f"median error {100 * (total['error_median'] or 0):.1f} %, nine of ten below "
-        f"{100 * (total['error_p90'] or 0):.0f} %. Lines: equal, and 20 % to either side."
-    )
-    drawing, axes = figure(2, caption)
-    for kind, colour in KINDS.items():
-        rows = [r for r in judged if r["kind"] == kind]
+def draw(answer: Answer) -> Figure:
+    """Draw every judged row: its estimate and band against what was measured, and its error."""
+    drawable(answer, "accuracy", "measured_s")
+    judged = [row for row in answer["rows"] if row["error"] is not None]
+    if not judged:
+        what = "no row has an estimate beside a measurement, so that there is nothing to draw"
+        raise RooflmError(what, "accuracy")
+    drawing, (left, right) = figure(2, _caption(answer, judged))
+    for kind, (colour, marker) in KINDS.items():
+        rows = [row for row in judged if row["kind"] == kind]
         if not rows:
             continue
-        measured = [1e3 * r["measured_s"] for r in rows]
-        style: dict[str, Any] = {"color": colour, "s": 9, "alpha": 0.6, "linewidths": 0}
-        axes[0].scatter(measured, [1e3 * r["estimate_s"] for r in rows], label=kind, **style)
-        axes[1].scatter(measured, [100 * r["error"] for r in rows], **style)
-    if judged:
-        ends = [
-            1e3 * min(r["measured_s"] for r in judged),
-            1e3 * max(r["measured_s"] for r in judged),
-        ]
-        for share, line in ((1.0, "-"), (0.8, ":"), (1.2, ":")):
-            axes[0].plot(ends, [share * e for e in ends], line, color="black", linewidth=0.8)
+        measured = [1e3 * row["measured_s"] for row in rows]
+        style: dict[str, Any] = {
+            "color": colour, "marker": marker, "s": 11, "alpha": 0.6, "linewidths": 0,
+        }  # fmt: skip
+        banded = [row for row in rows if row.get("estimate_low_s") is not None]
+        left.vlines(
+            [1e3 * row["measured_s"] for row in banded],
+            [1e3 * row["estimate_low_s"] for row in banded],
+            [1e3 * row["estimate_high_s"] for row in banded],
+            color=colour, linewidth=0.5, alpha=0.35,
+        )  # fmt: skip
+        left.scatter(measured, [1e3 * row["estimate_s"] for row in rows], label=kind, **style)
+        right.scatter(measured, [100 * row["error"] for row in rows], **style)
+    ends = [1e3 * f(row["measured_s"] for row in judged) for f in (min, max)]
+    for share, line in ((1.0, "-"), (0.8, ":"), (1.2, ":")):
+        left.plot(ends, [share * e for e in ends], line, color="black", linewidth=0.9)
     for level, line in ((0, "-"), (-20, ":"), (20, ":")):
-        axes[1].axhline(level, linestyle=line, color="black", linewidth=0.8)
-    for ax in axes:
-        ax.set_xscale("log")
+        right.axhline(level, linestyle=line, color="black", linewidth=0.9)
+    for ax in (left, right):
+        logarithmic(ax, "x")
         ax.set_xlabel("measured [ms]")
-    axes[0].set_yscale("log")
-    axes[0].set_ylabel("estimate [ms]")
-    axes[1].set_ylabel("error of the estimate [%]")
-    axes[0].legend(frameon=False)
-    save(drawing, path)
+    logarithmic(left, "y")
+    linear(right, "y")
+    left.set_ylabel("estimate [ms]")
+    right.set_ylabel("error of the estimate [%]")
+    legend(drawing, entries(left))
     return drawing
+
+
+def _caption(answer: Answer, judged: list[Row]) -> str:
+    total = answer["total"]
+    coverage = total.get("coverage")
+    inside = "" if coverage is None else (
+        f" Thin lines: the band of each estimate; {100 * coverage:.0f} % of the measurements lie "
+        "in theirs."
+    )  # fmt: skip
+    return (
+        f"{len(judged):,} published measurements, each estimated with constants fitted without it: "
+        f"median error {100 * (total['error_median'] or 0):.1f} %, nine of ten below "
+        f"{100 * (total['error_p90'] or 0):.0f} %. Black lines: equal, and 20 % to either side."
+        f"{inside}"
+    )

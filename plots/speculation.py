@@ -2,62 +2,80 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from ..calc.errors import RooflmError
-from .style import BLUE, GREY, VERMILION, figure, save
+from .axes import counted, label_axes, linear
+from .legends import entries, legend, line_handle
+from .series import Answer, Row, Series, drawable, few, series
+from .style import BLUE, GREY, MARKERS, PALETTE, VERMILION, caption, figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SILENT = "speedup_without_messages"
 
 
-def draw(answer: dict[str, Any], path: str) -> Any:
+def draw(answer: Answer) -> Figure:
     """Draw the speed-up of each batch, without messages as well where there are any.
 
-    One context is drawn, the first; where several draft lengths were asked for, the best of each
-    batch.
+    A line for what else differs, such as the context; where several draft lengths were asked for,
+    the best of each batch.
     """
-    rows = answer["rows"]
-    here = [r for r in rows if r["context_tokens"] == rows[0]["context_tokens"]]
-    best: dict[int, dict[str, Any]] = {}
-    for row in here:
-        if row["speedup"] is None:
-            continue
+    rows = drawable(answer, "speculation", "batch", "context_tokens", "draft_tokens", "speedup")
+    lines = few(series(answer, rows, "batch", but=("draft_tokens",)), "speculation")
+    drawn = [_best(line) for line in lines]
+    drawing, (ax,) = figure(1, _caption(answer, [row for own in drawn for row in own]))
+    basis = str(rows[0].get("basis") or answer.get("basis") or "speed-up")
+    style: dict[str, Any] = {"markersize": 4, "linewidth": 1.3}
+    alone = len(lines) == 1
+    silent = any(row.get(SILENT) is not None for row in rows)
+    for i, (line, own) in enumerate(zip(lines, drawn, strict=True)):
+        batches = [row["batch"] for row in own]
+        colours = (BLUE, VERMILION) if alone else (PALETTE[i], PALETTE[i])
+        markers = ("s", "o") if alone else (MARKERS[i], MARKERS[i])
+        if silent:
+            label = f"{basis}, no messages" if alone else "_silent"
+            without = [row.get(SILENT) for row in own]
+            ax.plot(batches, without, "--", color=colours[0], marker=markers[0], label=label,
+                    **style)  # fmt: skip
+        label = line.label
+        if alone:
+            label = f"{basis}, with messages" if silent else basis
+        loud = [row["speedup"] for row in own]
+        ax.plot(batches, loud, "-", color=colours[1], marker=markers[1], label=label, **style)
+    ax.axhline(1, color=GREY, linewidth=1, linestyle=":", label="plain decoding")
+    ax.set_ylim(bottom=0)
+    counted(ax, "x", [row["batch"] for row in rows])
+    linear(ax, "y")
+    label_axes(ax, "batch [sequences]", "speed-up over plain decoding [1]")
+    told = entries(ax)
+    if silent and not alone:
+        told.append((line_handle(linestyle="--"), "no messages"))
+    legend(drawing, told)
+    return drawing
+
+
+def _best(line: Series) -> list[Row]:
+    """Take the row of the best draft length of each batch."""
+    best: dict[int, Row] = {}
+    for row in line.rows:
         if row["batch"] not in best or row["speedup"] > best[row["batch"]]["speedup"]:
             best[row["batch"]] = row
-    if not best:
-        raise RooflmError("no round has a time, so that there is nothing to draw", f"--plot {path}")
-    drawn = [best[batch] for batch in sorted(best)]
-    lengths = sorted({r["draft_tokens"] for r in drawn})
-    of = f"{lengths[0]}" if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}"
-    said = f"Acceptance {answer['acceptance']}, {of} drafted tokens"
+    return [best[batch] for batch in sorted(best)]
+
+
+def _caption(answer: Answer, drawn: Sequence[Row]) -> str:
     devices = drawn[0].get("devices", 1)
-    machine = answer["hardware"] if devices == 1 else f"{devices} x {answer['hardware']}"
-    caption = (
-        f"{answer['model']} drafted by {answer['draft']} on {machine}, "
-        f"{answer['basis']}. {said}, context {drawn[0]['context_tokens']:,}."
-    )
-    drawing, axes = figure(1, caption)
-    ax = axes[0]
-    batches = [r["batch"] for r in drawn]
-    silent = "speedup_without_messages" in drawn[0]
-    if silent:
-        without = [r["speedup_without_messages"] for r in drawn]
-        ax.plot(
-            batches,
-            without,
-            "--",
-            color=BLUE,
-            marker="o",
-            markersize=3,
-            label=f"{answer['basis']}, no messages",
-        )
-    ax.plot(
-        batches, [r["speedup"] for r in drawn], "-", color=VERMILION, marker="o", markersize=3,
-        label=f"{answer['basis']}, with messages" if silent else answer["basis"],
-    )  # fmt: skip
-    ax.axhline(1, color=GREY, linewidth=0.8)
-    ax.set_xscale("log", base=2)
-    ax.set_ylim(bottom=0)
-    ax.set_xlabel("batch [sequences]")
-    ax.set_ylabel("speed-up over plain decoding [1]")
-    ax.legend(frameon=False)
-    save(drawing, path)
-    return drawing
+    about = {**answer}
+    if answer.get("draft") is not None:
+        machine = answer["hardware"] if devices == 1 else f"{devices} x {answer['hardware']}"
+        about |= {"model": f"{answer['model']} drafted by {answer['draft']}", "hardware": machine}
+    said = [str(answer.get("basis") or drawn[0].get("basis") or "")]
+    if answer.get("acceptance") is not None:
+        said.append(f"acceptance {answer['acceptance']}")
+    for key, unit in (("draft_tokens", "drafted tokens"), ("context_tokens", "tokens of context")):
+        values = sorted({row[key] for row in drawn})
+        ends = f"{values[0]:,}" if len(values) == 1 else f"{values[0]:,} to {values[-1]:,}"
+        said.append(f"{ends} {unit}")
+    return caption(about, *said, timed=False)

@@ -2,45 +2,152 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..calc.errors import RooflmError
+from ..calc.labels import phase_of
 from ..calc.output import write_file
+from ..calc.plain import is_list
 
-BLUE, VERMILION, GREEN, GREY = "#0072b2", "#d55e00", "#009e73", "#6b6b6b"
-"""Okabe and Ito's colours, told apart with any colour vision and in grey."""
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+BLUE, VERMILION, GREEN, PURPLE = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
+ORANGE, SKY, BLACK, GREY = "#e69f00", "#56b4e9", "#000000", "#6b6b6b"
+PALETTE = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BLACK, GREY)
+"""Okabe and Ito's colours, grey in place of their yellow, which print loses on white."""
+
+MARKERS = "os^DvPX*"
+DASHES: tuple[Any, ...] = (
+    "-", "--", "-.", (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5, 1, 1.5)), (0, (8, 2)), (0, (3, 1.5)),
+    (0, (2, 1, 6, 1)),
+)  # fmt: skip
+HATCHES = ("", "///", "...", "\\\\\\", "xxx", "---", "ooo", "+++")
+"""What tells series apart in grey, beside their colours."""
+MOST_SERIES = len(PALETTE)
+
+SMALL, USUAL = 8.0, 9.0
+"""Points of notes and ticks, and of labels: 4 and more where a figure is printed at half size."""
+WIDTH, HEIGHT = 5.2, 3.9
+"""Inches of a panel without the caption and the legend, which make room for themselves."""
+LINE = 0.16
+"""Inches of a line of small text."""
 
 FILE_TYPES = (".png", ".svg", ".pdf")
 
+Way = Literal["x", "y"]
+WAYS: tuple[Way, Way] = ("x", "y")
 
-def figure(columns: int, caption: str) -> tuple[Any, Any]:
-    """Make a figure with axes side by side and a caption of the assumptions below."""
+
+def figure(columns: int, caption: str, width: float = WIDTH, height: float = HEIGHT) -> Any:
+    """Make a figure with axes side by side and a caption of the assumptions below.
+
+    width, height: inches of one panel. Returns the figure and the list of its axes.
+    """
     import textwrap
 
     from matplotlib.figure import Figure
 
-    drawing = Figure(figsize=(5.2 * columns, 4.4), dpi=150, layout="constrained")
-    axes = drawing.subplots(1, columns, squeeze=False)[0]
+    lines = textwrap.wrap(caption, int(16 * width * columns))
+    size = (width * columns, height + LINE * len(lines))
+    drawing = Figure(figsize=size, dpi=150, layout="constrained")
+    axes: list[Any] = list(drawing.subplots(1, columns, squeeze=False)[0])
     for ax in axes:
         ax.grid(True, color="#dddddd", linewidth=0.6)
+        ax.set_axisbelow(True)
         ax.spines[["top", "right"]].set_visible(False)
-    wrapped = "\n".join(textwrap.wrap(caption, 78 * columns))
-    drawing.supxlabel(wrapped, fontsize=8, color=GREY, x=0.01, ha="left")
+        ax.tick_params(which="both", labelsize=SMALL)
+        ax.xaxis.label.set_size(USUAL)
+        ax.yaxis.label.set_size(USUAL)
+    if lines:
+        drawing.supxlabel("\n".join(lines), fontsize=SMALL, color=GREY, x=0.01, ha="left")
     return drawing, axes
 
 
-def save(drawing: Any, path: str) -> None:
+def entitle(drawing: Figure, title: str) -> None:
+    """Put a title above a figure that is drawn, and above its legend."""
+    drawing.set_figheight(drawing.get_figheight() + 1.5 * LINE)
+    how: Any = {"size": USUAL + 1, "weight": "bold"}
+    if drawing.legends:
+        drawing.legends[0].set_title(title, prop=how)
+    else:
+        drawing.suptitle(title, x=0.01, ha="left", **how)
+
+
+def subject(answer: Mapping[str, Any]) -> str:
+    """Name what an answer is about: its title, or models on machines."""
+    title = answer.get("title")
+    if title:
+        return str(title).rstrip(".")
+    named = [_several(answer.get(key), f"{key}s") for key in ("model", "hardware")]
+    return " on ".join(name for name in named if name)
+
+
+def _several(value: Any, kind: str) -> str:
+    if not is_list(value):
+        return "" if value is None else str(value)
+    kind = "machines" if kind == "hardwares" else kind
+    return ", ".join(map(str, value)) if len(value) <= 4 else f"{len(value)} {kind}"
+
+
+def caption(answer: Mapping[str, Any], *more: str, timed: bool = True) -> str:
+    """Say what a figure shows: the subject, the formats and the basis of its times, and more.
+
+    timed: it shows times, or what follows from them.
+    """
+    told: list[str] = [str(line) for line in answer.get("assumptions") or ()]
+    said = [subject(answer)]
+    # The sentence that begins with the phase ends with the formats.
+    works = [line for line in told if phase_of(line) and "; weights " in line]
+    if len(works) == 1:
+        said.append("weights " + works[0].rpartition("; weights ")[2])
+    if timed:
+        said += _basis(told)
+    if not any(said):
+        said = told[:1]
+    # Names of options say nothing to those who see a figure.
+    plain = [re.sub(r" \(--[^)]*\)", "", line) for line in (*said, *more) if line]
+    return "; ".join(plain) + "." if plain else ""
+
+
+def _basis(told: Sequence[str]) -> list[str]:
+    """Say what the times are: estimates, of one engine or several, or bounds."""
+    estimates = [line for line in told if line.startswith("time is the estimate")]
+    gaps = [line.partition("; ")[0] for line in told if line.startswith("no estimate")]
+    bounds = [line for line in told if line.startswith(("time model", "lecture"))]
+    if len(estimates) > 1:
+        return ["times are estimates, each with the engine of its machine", *gaps[:1]]
+    if estimates:
+        return [estimates[0].replace("; estimate: ", ", "), *gaps[:1]]
+    if len(bounds) > 1:
+        return [bounds[0].partition(" at ")[0] + bounds[0].partition(")")[2]]
+    return bounds[:1]
+
+
+def save(drawing: Figure, path: str) -> None:
     """Write a figure; the suffix of the path says how."""
     if Path(path).suffix.lower() not in FILE_TYPES:
         raise RooflmError(f"a figure is {', '.join(FILE_TYPES)}", f"--plot {path}")
+    write_file(image(drawing, Path(path).suffix[1:].lower()), path, "--plot")
+
+
+def svg(drawing: Figure, transparent: bool = False) -> str:
+    """Write a figure as the text of an SVG; the same figure gives the same text."""
+    return image(drawing, "svg", transparent).decode("utf-8")
+
+
+def image(drawing: Figure, kind: str, transparent: bool = False) -> bytes:
+    """Write a figure as a file of a kind."""
     import io
 
     from matplotlib import rc_context  # pyright: ignore[reportUnknownVariableType]
 
-    image, kind = io.BytesIO(), Path(path).suffix[1:].lower()
+    file = io.BytesIO()
     # The same figure is the same file: no date, no random names.
-    undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
+    undated: Any = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
     with rc_context({"svg.hashsalt": "rooflm"}):
-        drawing.savefig(image, format=kind, metadata=undated)
-    write_file(image.getvalue(), path, "--plot")
+        drawing.savefig(file, format=kind, metadata=undated, transparent=transparent)
+    return file.getvalue()

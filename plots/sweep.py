@@ -2,49 +2,139 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from .style import BLUE, GREEN, GREY, VERMILION, figure, save
+from ..calc.labels import Quantity, quantity
+from .axes import counted, label_axes, linear, logarithmic, points
+from .legends import entries, legend, line_handle
+from .series import Answer, Row, Series, drawable, duration, few, fits, left_out, series, wide
+from .style import GREY, MARKERS, PALETTE, SMALL, caption, figure
 
-MOST_LINES = 4
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
-def draw(answer: dict[str, Any], path: str) -> Any:
-    """Draw the rows of a sweep, one line a context (the first four), and write the figure."""
-    caption = f"{answer['model']} on {answer['hardware']}. " + "; ".join(answer["assumptions"][1:3])
-    drawing, axes = figure(2, caption)
-    contexts = list(dict.fromkeys(r["context_tokens"] for r in answer["rows"]))[:MOST_LINES]
-    colours = (BLUE, VERMILION, GREEN, GREY)
-    for context, colour in zip(contexts, colours, strict=False):
-        rows = [r for r in answer["rows"] if r["context_tokens"] == context]
-        for ax, key, scale in ((axes[0], "time_s", 1e3), (axes[1], "tokens_per_s", 1.0)):
-            _line(ax, rows, key, scale, colour, f"{context:,} tokens")
-    for ax, label in zip(axes, ("time of a step [ms]", "throughput [tokens/s]"), strict=True):
-        ax.set_xscale("log", base=2)
-        ax.set_yscale("log")
-        ax.set_xlabel("batch [sequences]")
-        ax.set_ylabel(label)
-        ax.legend(title="context", frameon=False)
-    axes[0].set_title("solid: fits; dotted: does not", fontsize=9, loc="left")
-    save(drawing, path)
+def draw(answer: Answer, latency_s: float | None = None) -> Figure:
+    """Draw time and throughput of every row against its batch, a line for what else differs.
+
+    What does not fit is dotted, with hollow points; a vertical line stands at the last batch of a
+    series that fits. latency_s: the most that a step may take [s]; of each series the largest
+    batch that fits and keeps it is ringed.
+    """
+    time = "e2e_s" if any(row.get("e2e_s") for row in answer.get("rows") or ()) else "time_s"
+    rows = drawable(answer, "sweep", "batch", time, "tokens_per_s")
+    lines = few(series(answer, rows, "batch"), "sweep")
+    panels = [quantity(answer, key, rows) for key in (time, "tokens_per_s")]
+    missed = latency_s is not None and not any(_within(s, time, latency_s) for s in lines)
+    notes = [left_out(answer, rows, "without a time")]
+    notes += [f"no batch that fits takes at most {duration(latency_s or 0)}"] if missed else []
+    mixed = {"estimate", "bound"} <= {row.get("basis") for row in rows}
+    drawing, axes = figure(2, caption(answer, *notes))
+    for ax, shown in zip(axes, panels, strict=True):
+        for i, line in enumerate(lines):
+            _line(ax, line, shown, PALETTE[i], MARKERS[i], mixed)
+    walls = _walls(axes, lines)
+    if latency_s is not None:
+        _latency(axes, lines, panels, latency_s)
+    for ax, shown in zip(axes, panels, strict=True):
+        counted(ax, "x", [row["batch"] for row in rows])
+        (logarithmic if wide([shown.of(r) for r in rows], 4) else linear)(ax, "y")
+        _name(ax, walls)
+        label_axes(ax, "batch [sequences]", shown.label)
+    told = entries(axes[0], axes[1])
+    if mixed:
+        told.append((line_handle(linestyle="--"), "bound, where there is no estimate"))
+    if any(not fits(row) for row in rows):
+        told.append((line_handle(linestyle=":", marker="o", markerfacecolor="white"),
+                     "does not fit"))  # fmt: skip
+    if walls:
+        told.append((line_handle(linewidth=0.9, linestyle=(0, (8, 3))), "last batch that fits"))
+    legend(drawing, told)
     return drawing
 
 
-def _line(
-    ax: Any, rows: list[dict[str, Any]], key: str, scale: float, colour: str, label: str
-) -> None:
-    ordered = sorted(rows, key=lambda r: r["batch"])
-    fitting = [r for r in ordered if r["fits"]]
-    # The dotted part starts where the solid one ends.
-    beyond = ([fitting[-1]] if fitting else []) + [r for r in ordered if not r["fits"]]
-    for part, style in ((fitting, "-"), (beyond, ":")):
-        if part:
+def _line(ax: Any, line: Series, shown: Quantity, colour: str, marker: str, mixed: bool) -> None:
+    """Draw a series in pieces: what fits, what does not, and what is timed otherwise.
+
+    mixed: the answer has estimates and bounds, which no line may join.
+    """
+    ordered = sorted(line.rows, key=lambda row: row["batch"])
+    style: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 1.3}
+    label = line.label or None
+    for basis in dict.fromkeys(row.get("basis") for row in ordered):
+        own = [row for row in ordered if row.get("basis") == basis]
+        fitting = [row for row in own if fits(row)]
+        not_fitting = [row for row in own if not fits(row)]
+        if fitting:
+            dash = "--" if mixed and basis == "bound" else "-"
+            ax.plot(*_points(fitting, shown), dash, label=label, **style)
+        if not_fitting:
+            # The dotted part starts where the solid one ends.
+            beyond = [*fitting[-1:], *not_fitting]
             ax.plot(
-                [r["batch"] for r in part],
-                [scale * r[key] for r in part],
-                style,
-                color=colour,
-                marker="o",
-                markersize=3,
-                label=label if part is (fitting or beyond) else None,
-            )
+                *_points(beyond, shown), ":", markerfacecolor="white", zorder=1.9,
+                label=None if fitting else label, **style,
+            )  # fmt: skip
+
+
+def _points(rows: list[Row], shown: Quantity) -> tuple[list[float], list[float]]:
+    return [row["batch"] for row in rows], [shown.of(row) for row in rows]
+
+
+def _walls(axes: list[Any], lines: Sequence[Series]) -> dict[int, str]:
+    """Draw a vertical line at the last batch that fits of each series that stops fitting."""
+    walls: dict[int, str] = {}
+    for i, line in enumerate(lines):
+        if all(fits(row) for row in line.rows) or not any(fits(row) for row in line.rows):
+            continue
+        last = max(row["batch"] for row in line.rows if fits(row))
+        # Where several series stop at one batch the line belongs to none of them.
+        walls[last] = GREY if last in walls else PALETTE[i]
+    for ax in axes:
+        for batch, colour in walls.items():
+            ax.vlines(
+                batch, 0, 1, transform=ax.get_xaxis_transform(), color=colour, linewidth=0.9,
+                linestyle=(0, (8, 3)), zorder=1,
+            )  # fmt: skip
+    return walls
+
+
+def _name(ax: Any, walls: dict[int, str]) -> None:
+    """Write the batches of the walls above them, where there is room."""
+    free, inches = -1.0, ax.get_position().width * ax.figure.get_figwidth()
+    to_axes = ax.transData + ax.transAxes.inverted()
+    for batch in sorted(walls):
+        at, _ = to_axes.transform((batch, ax.get_ylim()[0]))
+        half = (points(f"{batch:,}") / 2 + 2) / (72 * inches)
+        if at - half >= free:
+            ax.text(
+                batch, 1.01, f"{batch:,}", transform=ax.get_xaxis_transform(), ha="center",
+                va="bottom", fontsize=SMALL, color=walls[batch],
+            )  # fmt: skip
+            free = at + half
+
+
+def _within(line: Series, time: str, latency_s: float) -> Row | None:
+    """Find the row of the largest batch that fits and takes no longer."""
+    kept = [row for row in line.rows if fits(row) and row[time] <= latency_s]
+    return max(kept, key=lambda row: row["batch"], default=None)
+
+
+def _latency(
+    axes: list[Any], lines: Sequence[Series], panels: list[Quantity], latency_s: float
+) -> None:
+    """Draw the latency that is asked for, and ring the largest batch within it of each series."""
+    time, rate = panels
+    axes[0].axhline(
+        time.scale * latency_s, color=GREY, linewidth=1.2, linestyle="--",
+        label=f"latency asked for: {duration(latency_s)}",
+    )  # fmt: skip
+    found = [_within(line, time.key, latency_s) for line in lines]
+    best = [row for row in found if row is not None]
+    for ax, shown in zip(axes, (time, rate), strict=True):
+        if best:
+            ax.plot(
+                *_points(best, shown), linestyle="none", marker="o", markersize=10,
+                markerfacecolor="none", color="black", label="largest batch within it",
+            )  # fmt: skip

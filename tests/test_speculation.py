@@ -33,6 +33,7 @@ from rooflm.calc.presets import MODELS_FILE, find_machine, find_model, preset_na
 from rooflm.calc.speculate import Speculation, best_round, laws, run_round, verification
 from rooflm.calc.timing import bandwidth_time, compute_time
 from rooflm.plots.speculation import draw
+from rooflm.plots.style import save
 
 from .golden import table
 from .helpers import Terminal, h100, only
@@ -656,7 +657,8 @@ def test_draft_memory_is_the_weights_and_cache_of_the_draft(rooflm: Terminal) ->
 def test_a_figure_shows_both_speedups_against_batch(rooflm: Terminal, tmp_path: Path) -> None:
     """The lines are the rows' figures."""
     answer = rooflm.json(*EXAMPLE, "--batch", "1:512:x8", "--plot", str(tmp_path / "figure.svg"))
-    drawing = draw(answer, str(tmp_path / "again.svg"))
+    drawing: Any = draw(answer)
+    save(drawing, str(tmp_path / "again.svg"))
     silent, loud, one = drawing.axes[0].get_lines()
 
     assert list(silent.get_ydata()) == [r["speedup_without_messages"] for r in answer["rows"]]

@@ -389,7 +389,7 @@ def test_reports_and_figures_come_from_the_file(
     for head in ("## Ceilings", "## Steps", "by part", "## Is it the right computation"):
         assert head in shown
     assert image.read_bytes().startswith(b"<?xml")
-    axes = draw(run, str(image)).axes
+    axes: Any = draw(run).axes
     assert axes[0].get_xlabel() == "measured [ms]"
     drawn = [line for line in axes[1].get_lines() if line.get_marker() != "None"]
     assert sum(len(line.get_xdata()) for line in drawn) == 8

@@ -133,10 +133,11 @@ def _save(answer: dict[str, Any], typed: Any) -> None:
 
 
 def _draw(answer: dict[str, Any], path: str) -> None:
+    from ..plots.style import save
     from ..plots.validation import draw
 
     try:
-        draw(answer, path)
+        save(draw(answer), path)
     except ImportError:
         fix = "Install it, or draw elsewhere with --from and the run's JSON."
         raise RooflmError("a figure needs matplotlib", "--plot", fix, Exit.MISSING) from None

@@ -1,0 +1,498 @@
+"""The points of a study: every variant at every point of the grid, in blocks of columns."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from .asked import DENOISED, WORK, case_of, command_of, denoises, group, speculated, swept, works_of
+from .compare import Place, compared
+from .cost import Paid, costs, economics_of
+from .errors import RooflmError, nearest, printable
+from .expectations import Expectation, check_expectations, check_selection
+from .options import COSTED, DRAFTED, HANDOFF
+from .plain import is_list
+from .quantities import further, names_of
+from .study_file import COLUMNS, Drawn, Study, located
+from .sweep import FEW_POINTS, grid_columns
+from .typed import given, parse_costs
+from .units import parse_counts
+
+if TYPE_CHECKING:
+    from .case import Case
+
+T = TypeVar("T")
+
+Block = dict[str, Any]
+"""Columns of some points: lists or numpy arrays of one length."""
+Words = Mapping[str, Any]
+
+BLOCK_POINTS = 50_000
+"""Points of a block: enough for arrays to pay, few enough to be kept on an interrupt."""
+INNER = ("context", "batch")
+"""Axes that a command answers at once, the batch fastest."""
+PRICED = (
+    "output_usd_per_mtok", "input_usd_per_mtok", "cached_input_usd_per_mtok", "usd_per_request",
+    "joules_per_token",
+)  # fmt: skip
+"""Columns of cost and energy, which need no option where they are measured."""
+ABSENT = {"state_bytes": 0, "adapters_bytes": 0, "host_bytes": 0, "devices": 1}
+"""Columns that a sweep has only where there is something, and what they are elsewhere."""
+UNCASED = (*WORK, *DENOISED, *COSTED, *HANDOFF, *DRAFTED, *INNER, "p", "q", "draft_cost")
+"""Options that a case does not hold."""
+GAPPED = ("model", "on", "weights", "kv", "time_model", "accounting", "engine", "basis")
+"""Axes along which some points may have no answer where others have one."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A study whose every name was checked against what its points answer."""
+
+    study: Study
+    columns: tuple[str, ...]
+    keys: Mapping[str, tuple[Any, ...]]
+    """What identifies a row, with all its values; the variant first."""
+    measured: tuple[str, ...]
+    expect: tuple[Expectation, ...]
+    figures: tuple[Drawn, ...]
+    probes: Mapping[str, Probe]
+    """The first point of each variant."""
+    gaps: bool
+    """Points may have no answer; the reason is a column."""
+
+    @property
+    def points(self) -> int:
+        """Points of all variants."""
+        return self.study.points * len(self.study.variants) * self.rows_a_point
+
+    @property
+    def rows_a_point(self) -> int:
+        """Rows of a point: those that the base itself lists, tokens of a law among them."""
+        inside = [v for k, v in self.keys.items() if k not in ("variant", *self.axis_columns)]
+        return math.prod(map(len, inside))
+
+    @property
+    def axis_columns(self) -> list[str]:
+        """Columns of the axes, in their order."""
+        return axis_columns(self.study)
+
+
+@dataclass(frozen=True)
+class Probe:
+    """The first point of a variant."""
+
+    words: Words
+    case: Case | None
+    answer: Mapping[str, Any]
+    rows: Sequence[Mapping[str, Any]]
+    failed: bool = False
+
+
+def prepare(study: Study) -> Ready:
+    """Answer the first point of each variant, and check every name against it."""
+    probes = {name: _in_place(study, name, _probe) for name in study.variants}
+    _check_twins(study, probes)
+    keys = _keys(study, probes)
+    known: dict[str, None] = dict.fromkeys(ABSENT) if study.command == "sweep" else {}
+    for name, probe in probes.items():
+        known |= dict.fromkeys(k for row in probe.rows for k in row)
+        if not study.measure or all(m in known for m in study.measure):
+            continue
+        if probe.case is not None and _steps(study, probe):
+            said = [m for m in study.measure if m not in known]
+            more = _in_place(study, name, lambda s, v, p=probe, n=said: _further_names(p, n))
+            known |= dict.fromkeys(more)
+    gaps = any(p.failed for p in probes.values()) or any(a in study.axes for a in GAPPED)
+    usual = [k for k in known if any(k in probe.rows[0] for probe in probes.values())]
+    measured = tuple(m for m in (study.measure or usual) if m not in keys and m != "reason")
+    for i, name in enumerate(study.measure):
+        if name not in known and name not in keys:
+            what = f"no quantity '{printable(name, 40)}' in this study"
+            close = nearest(name, [*known, *_all_names(probes)])
+            raise RooflmError(what, study.text.where("measure", i), close)
+    columns = [*keys, *measured, *study.derive, *study.facts]
+    columns += ["reason"] if gaps or "reason" in study.measure else []
+    _check_names(study, columns)
+    _check_figures(study, [*columns, *known])
+    figures = tuple(replace(f, at=check_selection(_several(f.at), keys, f.where))
+                    for f in study.figures)  # fmt: skip
+    expect = tuple(check_expectations(study.expect, columns, keys))
+    return Ready(
+        study, tuple(columns), keys, measured, expect, figures, probes, "reason" in columns
+    )
+
+
+def _several(at: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    return {k: tuple(v) if is_list(v) else (v,) for k, v in at.items()}
+
+
+def _in_place(study: Study, variant: str, run: Callable[[Study, str], T]) -> T:
+    """Tell of an error about an option where the option stands in the study."""
+    try:
+        return run(study, variant)
+    except RooflmError as e:
+        if e.where.startswith("--") or e.where in ("MODEL", "TARGET", "", "--p, --q"):
+            raise located(e, study, variant) from None
+        raise
+
+
+def _probe(study: Study, variant: str) -> Probe:
+    """Answer the first point of a variant."""
+    change = study.variants[variant]
+    for name in (*change, *(f"set.{k}" for k in change.get("set", {}))):
+        if name in study.axes:
+            key = ("set", name[4:]) if name.startswith("set.") else (name,)
+            where = study.text.where("variants", variant, *key)
+            raise RooflmError(f"'{name}' is an axis of the grid already", where)
+    words = words_of(study, variant, next(combinations(study)))
+    once = {**words, **{name: str(study.axes[name][0]) for name in inner_axes(study)}}
+    if study.command == "speculate":
+        answer = speculated(_costed(study, once))
+        case = None if words.get("model") is None else case_of(words)
+        return Probe(words, case, answer, answer["rows"])
+    for name, what in (("model", "model"), ("on", "machine")):
+        if words.get(name) is None:
+            raise RooflmError(f"no {what} is named", study.text.where("base"), f"Write {name}: ...")
+    case = case_of(words)
+    works_of(once)
+    try:
+        answer = swept(_costed(study, once))
+    except RooflmError:
+        rows = _compared(once, case)
+        if any(row["reason"] is None for row in rows):
+            raise
+        said = [f"no figures: {rows[0]['reason']}"]
+        named = {"model": case.model.name, "hardware": case.machine.name}
+        return Probe(words, case, {**named, "assumptions": said}, rows, failed=True)
+    return Probe(words, case, answer, answer["rows"])
+
+
+def _compared(words: Words, case: Case) -> list[dict[str, Any]]:
+    """Answer points that have no figures with what they hold in memory, and the reason."""
+    batches = parse_counts(given(words.get("batch"), "1"), "--batch")
+    works = works_of(words)
+    if works is not None:
+        places = [Place(B, w.last_context, w) for w in works for B in batches]
+    else:
+        contexts = parse_counts(given(words.get("context"), "1024"), "--context")
+        places = [Place(B, S) for S in contexts for B in batches]
+    return [compared(case, place) for place in places]
+
+
+def _check_twins(study: Study, probes: Mapping[str, Probe]) -> None:
+    """Refuse a variant that is another one in other words."""
+    seen: list[tuple[Any, str]] = []
+    for name, probe in probes.items():
+        if probe.case is None:
+            continue
+        # Where a dimension came from makes no other model.
+        model = replace(probe.case.model, provenance=(), source="")
+        what = (replace(probe.case, model=model), group(probe.words, UNCASED))
+        for other, twin in seen:
+            if other == what:
+                said = f"the variant '{name}' changes nothing: it is '{twin}' in other words"
+                raise RooflmError(said, study.text.where("variants", name))
+        seen.append((what, name))
+
+
+def _steps(study: Study, probe: Probe) -> bool:
+    """Tell whether points are steps at one context, which further quantities are told of."""
+    words = probe.words
+    plain = words.get("phase") in (None, "decode") and not _mixed(words)
+    return study.command == "sweep" and plain and probe.case is not None and not denoises(
+        words, probe.case
+    )  # fmt: skip
+
+
+def _mixed(words: Words) -> bool:
+    return str(words.get("context", "")).endswith("@mixed")
+
+
+def _further_names(probe: Probe, wanted: Sequence[str]) -> list[str]:
+    """Find which of some names are further quantities of the first point."""
+    row = probe.rows[0]
+    assert probe.case is not None, "steps have a case"
+    found = further(probe.case, wanted, row["batch"], row["context_tokens"])
+    priced = [name for name in wanted if name in PRICED[:1] + PRICED[-1:]]
+    return [*found, *priced]
+
+
+def _all_names(probes: Mapping[str, Probe]) -> list[str]:
+    probe = next(iter(probes.values()))
+    if probe.case is None or "context_tokens" not in probe.rows[0]:
+        return []
+    return names_of(probe.case, probe.rows[0]["batch"], probe.rows[0]["context_tokens"])
+
+
+def _keys(study: Study, probes: Mapping[str, Probe]) -> dict[str, tuple[Any, ...]]:
+    """Tell what identifies a row: the variant, the axes, and what rows of a point differ in."""
+    keys: dict[str, tuple[Any, ...]] = {"variant": tuple(study.variants)}
+    for name, column in zip(study.axes, axis_columns(study), strict=True):
+        keys[column] = study.axes[name]
+    for probe in probes.values():
+        rows = probe.rows
+        for column in ("token", "draft_cost", "draft_tokens", "prompt_tokens", "context_tokens",
+                       "batch"):  # fmt: skip
+            if column in keys or column not in rows[0]:
+                continue
+            values = tuple(dict.fromkeys(row[column] for row in rows))
+            if len(values) > 1 or column in ("context_tokens", "batch"):
+                keys[column] = values
+    if "prompt_tokens" in keys or "output_tokens" in keys:
+        # The context of a request follows from its prompt.
+        keys.pop("context_tokens", None)
+    return {k: tuple(dict.fromkeys(v)) for k, v in keys.items()}
+
+
+def axis_columns(study: Study) -> list[str]:
+    """Name the columns of the axes."""
+    return [COLUMNS.get(name, name.removeprefix("set.")) for name in study.axes]
+
+
+def _check_names(study: Study, columns: Sequence[str]) -> None:
+    """Refuse names that are no column: in arithmetic, facts and tolerances."""
+    twice = next((c for i, c in enumerate(columns) if c in columns[:i]), None)
+    if twice is not None:
+        kind = "derive" if twice in study.derive else "facts"
+        raise RooflmError(f"'{twice}' is a column already", study.text.where(kind, twice))
+    before: list[str] = [c for c in columns if c not in study.derive]
+    for name, expression in study.derive.items():
+        for used in expression.names:
+            variant, own = split_name(study, used, before)
+            if own not in before or (variant and own in study.derive):
+                fix = nearest(own, before) or "A column that is measured, or derived above."
+                what = f"no column '{printable(used, 40)}'"
+                raise RooflmError(what, study.text.where("derive", name), fix)
+        before.append(name)
+    for name in study.tolerance:
+        if name not in columns:
+            what = f"'{printable(name, 40)}' is not measured"
+            raise RooflmError(what, study.text.where("tolerance", name), nearest(name, columns))
+
+
+def split_name(study: Study, name: str, columns: Container[str]) -> tuple[str, str]:
+    """Split VARIANT.COLUMN; no variant where the name is a column of its own row."""
+    for variant in study.variants:
+        if name not in columns and name.startswith(f"{variant}."):
+            return variant, name[len(variant) + 1 :]
+    return "", name
+
+
+def _check_figures(study: Study, columns: Sequence[str]) -> None:
+    """Refuse a figure of a column that is not there."""
+    for i, figure in enumerate(study.figures):
+        for option in ("x", "y", "z"):
+            name = figure.options.get(option)
+            if name is not None and name not in columns:
+                what = f"'{printable(str(name), 40)}' is not measured"
+                where = study.text.where("figures", i, option)
+                raise RooflmError(what, where, nearest(str(name), columns))
+
+
+def inner_axes(study: Study) -> list[str]:
+    """Name the axes that the command answers at once."""
+    together = {name for group_ in study.zipped for name in group_}
+    return [name for name in INNER if name in study.axes and name not in together]
+
+
+def outer_axes(study: Study) -> list[str]:
+    """Name the axes that are answered one value after the other."""
+    inner = inner_axes(study)
+    return [name for name in study.axes if name not in inner]
+
+
+def combinations(study: Study) -> Iterator[dict[str, Any]]:
+    """List the points of the axes that are answered one after the other, slowest first."""
+    inner = inner_axes(study)
+    groups = [g for g in study.groups if not set(g) & set(inner)]
+    for values in itertools.product(*(range(len(study.axes[g[0]])) for g in groups)):
+        yield {n: study.axes[n][i] for g, i in zip(groups, values, strict=True) for n in g}
+
+
+def words_of(study: Study, variant: str, combo: Mapping[str, Any]) -> dict[str, Any]:
+    """Tell what a point types, the axes that are answered at once left out."""
+    words = study.words(variant)
+    settings = dict(words.pop("set", {}))
+    for name, value in combo.items():
+        if name.startswith("set."):
+            settings[name[4:]] = str(value)
+        else:
+            words[name] = str(value)
+    words["set"] = [f"{key}={value}" for key, value in settings.items()]
+    return words
+
+
+def _costed(study: Study, words: Words) -> dict[str, Any]:
+    """Ask for cost where a column of it is measured."""
+    priced = any(name in PRICED for name in study.measure)
+    return {**words, "cost": True} if priced else dict(words)
+
+
+def command_line(study: Study, variant: str) -> str:
+    """Spell out a command that answers a variant: all of the grid that it takes at once."""
+    combo = next(combinations(study))
+    words = words_of(study, variant, combo)
+    for name in inner_axes(study):
+        values = study.axes[name]
+        words[name] = ",".join(map(str, values[:20])) + (",..." if len(values) > 20 else "")
+    return command_of(study.command, _costed(study, words))
+
+
+def blocks(ready: Ready, every: bool = False) -> Iterator[tuple[int, Callable[[], Block]]]:
+    """List the blocks of a study: how many points, and what works them out.
+
+    every: with all columns that the command answers, and not only those of the study.
+    """
+    study = ready.study
+    for variant in study.variants:
+        for combo in combinations(study):
+            for part in _parts(ready, variant):
+                rows = math.prod(map(len, part.values())) if part else 1
+                points = rows * (1 if part else ready.rows_a_point)
+                yield points, lambda v=variant, c=combo, p=part: _block(ready, v, c, p, every)
+
+
+def _parts(ready: Ready, variant: str) -> Iterator[dict[str, Sequence[int]]]:
+    """Cut what a command answers at once into parts of bounded size."""
+    study = ready.study
+    axes = {name: study.axes[name] for name in inner_axes(study)}
+    if not axes:
+        yield {}
+        return
+    contexts, batches = axes.get("context"), axes.get("batch")
+    if batches is None or contexts is None:
+        name = next(iter(axes))
+        for i in range(0, len(axes[name]), BLOCK_POINTS):
+            yield {name: axes[name][i : i + BLOCK_POINTS]}
+        return
+    wide = min(len(batches), BLOCK_POINTS)
+    for c in range(0, len(contexts), max(1, BLOCK_POINTS // wide)):
+        for b in range(0, len(batches), wide):
+            yield {
+                "context": contexts[c : c + max(1, BLOCK_POINTS // wide)],
+                "batch": batches[b : b + wide],
+            }
+
+
+def _block(
+    ready: Ready, variant: str, combo: Mapping[str, Any], part: Mapping[str, Sequence[int]],
+    every: bool,
+) -> Block:  # fmt: skip
+    """Work out the columns of a block."""
+    study = ready.study
+    own = _measured(ready, variant, combo, part)
+    size = len(next(iter(own.values())))
+    columns: Block = {"variant": [variant] * size}
+    for name, column in zip(study.axes, axis_columns(study), strict=True):
+        columns[column] = own[column] if name in part else [combo[name]] * size
+    for name in (*ready.keys, *ready.measured):
+        if name not in columns:
+            columns[name] = own.get(name, [ABSENT.get(name)] * size)
+    others: dict[str, Block] = {}
+    for name, expression in study.derive.items():
+        used: dict[str, Any] = {}
+        for word in expression.names:
+            of, column = split_name(study, word, columns)
+            if of and of not in others:
+                others[of] = _measured(ready, of, combo, part)
+            used[word] = others[of].get(column, columns[column]) if of else columns[column]
+        columns[name] = _derived(expression, used, size, study.text.where("derive", name))
+    for name, fact in study.facts.items():
+        columns[name] = [fact.values.get(variant)] * size
+    if "reason" in ready.columns:
+        columns["reason"] = own.get("reason", [None] * size)
+    known = {name: columns[name] for name in ready.columns}
+    return {**known, **{k: v for k, v in own.items() if k not in known}} if every else known
+
+
+def _derived(expression: Any, used: Mapping[str, Any], size: int, where: str) -> Any:
+    """Work out an expression along columns; a missing figure makes a missing result."""
+    for name, column in used.items():
+        if any(isinstance(v, str | bool) for v in itertools.islice(iter(column), 1)):
+            raise RooflmError(f"'{name}' holds words, which nothing is computed with", where)
+    if size < FEW_POINTS:
+        rows = zip(*used.values(), strict=True) if used else [()] * size
+        return [expression.value(dict(zip(used, row, strict=True))) for row in rows]
+    import numpy as np
+
+    # None becomes nan, and nan nothing again where a column is written.
+    arrays = {name: np.asarray(column, dtype=float) for name, column in used.items()}
+    with np.errstate(all="ignore"):
+        found = np.broadcast_to(np.asarray(expression.value(arrays), dtype=float), size)
+    return np.where(np.isfinite(found), found, np.nan)
+
+
+def _measured(
+    ready: Ready, variant: str, combo: Mapping[str, Any], part: Mapping[str, Sequence[int]]
+) -> Block:
+    """Work out what a block measures, by the command or by one evaluation of arrays."""
+
+    def run(study: Study, variant: str) -> Block:
+        words = words_of(study, variant, combo)
+        probe = ready.probes[variant]
+        own = {k for k in probe.rows[0] if k not in PRICED} | set(ABSENT)
+        wanted = [name for name in ready.measured if name not in own]
+        points = math.prod(map(len, part.values()))
+        if points >= FEW_POINTS and _steps(study, probe):
+            case = case_of(words)
+            if len(case.ranks) <= 1:
+                return _by_arrays(ready, words, case, part, wanted)
+        typed = {name: ",".join(map(str, values)) for name, values in part.items()}
+        return _by_rows(ready, {**words, **typed}, probe, wanted)
+
+    return _in_place(ready.study, variant, run)
+
+
+def _by_rows(ready: Ready, words: Words, probe: Probe, wanted: Sequence[str]) -> Block:
+    """Work a block out row by row, as the command answers it."""
+    study = ready.study
+    if study.command == "speculate":
+        rows = speculated(_costed(study, words))["rows"]
+    else:
+        case = case_of(words)
+        try:
+            rows = swept(_costed(study, words))["rows"]
+        except RooflmError:
+            rows = _compared(words, case)
+            if not ready.gaps or any(row["reason"] is None for row in rows):
+                raise
+        if wanted and _steps(study, probe):
+            rows = [
+                row if row.get("reason") else
+                row | further(case, wanted, row["batch"], row["context_tokens"])
+                for row in rows
+            ]  # fmt: skip
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+def _by_arrays(
+    ready: Ready, words: Words, case: Case, part: Mapping[str, Sequence[int]],
+    wanted: Sequence[str],
+) -> Block:  # fmt: skip
+    """Work a block of decode steps out in one evaluation of arrays."""
+    import numpy as np
+
+    batches = part.get("batch") or parse_counts(given(words.get("batch"), "1"), "--batch")
+    contexts = part.get("context") or parse_counts(given(words.get("context"), "1024"), "--context")
+    columns = grid_columns(case, batches, contexts)
+    shape = (len(contexts), len(batches))
+    costed = [name for name in wanted if name in PRICED]
+    if costed:
+        paid = economics_of(
+            case.machine, parse_costs({"cost": True, **group(words, COSTED)}) or Paid()
+        )
+        columns |= {k: v for k, v in costs(columns, case, None, paid).items() if v is not None}
+    names = [name for name in wanted if name not in PRICED]
+    if names:
+        B, S = np.array(batches, dtype=float)[None, :], np.array(contexts, dtype=float)[:, None]
+        told = further(case, names, B, S)
+        for name, value in told.items():
+            columns[name] = np.broadcast_to(np.asarray(value), shape).ravel()
+    size = math.prod(shape)
+    return {
+        k: [v] * size if v is None or not hasattr(v, "shape") else v for k, v in columns.items()
+    }

@@ -1,0 +1,135 @@
+"""Axes of figures: numbers as people write them, ticks, labels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from .style import SMALL, USUAL, WAYS, Way
+
+
+def plain(value: float) -> str:
+    """Write the number of a tick: 0.01, 1, 1,000; powers of ten where that would be long."""
+    size = abs(value)
+    if size == 0 or 0.9e-4 < size < 1e7:
+        return f"{value:,.10g}".replace("-", "\N{MINUS SIGN}")
+    power = math.floor(math.log10(size) + 1e-9)
+    factor = value / 10.0**power
+    whole = abs(factor - 1) < 1e-9
+    return f"$10^{{{power}}}$" if whole else f"${factor:.3g}\\times10^{{{power}}}$"
+
+
+def brief(value: float) -> str:
+    """Write a number in three digits or fewer: 0.012, 1.5, 45.6, 1,230."""
+    if not math.isfinite(value):
+        return "-"
+    if abs(value) >= 99.95:
+        return f"{value:,.0f}" if abs(value) < 1e7 else f"{value:.2e}"
+    return f"{value:.3g}"
+
+
+def digits(value: float) -> str:
+    """Write a number in three digits, zeros at its end included: 0.0120, 1.50, 45.6, 1,230."""
+    if value == 0 or not 1e-3 <= abs(value) < 99.95:
+        return brief(value)
+    return f"{value:#.3g}"
+
+
+def points(text: str, size: float = SMALL) -> float:
+    """Measure the width of a line of text [pt]."""
+    from matplotlib.textpath import TextPath
+
+    # Spaces at its ends have no outline.
+    return TextPath((0, 0), text, size=size).get_extents().width if text.strip() else 0.0
+
+
+def label_axes(ax: Any, x: str, y: str) -> None:
+    """Label both axes, in several lines where one would be longer than the axis."""
+    import textwrap
+
+    size = ax.get_position()
+    sides = (size.width * ax.figure.get_figwidth(), size.height * ax.figure.get_figheight())
+    for way, label, inches in zip(WAYS, (x, y), sides, strict=True):
+        long = points(label, USUAL) / (72 * inches)
+        lines = textwrap.wrap(label, max(12, int(len(label) / long))) if long > 1 else [label]
+        getattr(ax, f"set_{way}label")("\n".join(lines))
+
+
+def linear(ax: Any, way: Way) -> None:
+    """Write plain numbers at the ticks of a linear axis."""
+    from matplotlib.ticker import FuncFormatter
+
+    def written(value: float, _: int) -> str:
+        return plain(value)
+
+    getattr(ax, f"{way}axis").set_major_formatter(FuncFormatter(written))
+
+
+def logarithmic(ax: Any, way: Way, base: int = 10) -> None:
+    """Make an axis logarithmic with plain numbers at its ticks; to be called after all is drawn."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
+
+    getattr(ax, f"set_{way}scale")("log", base=base)
+    axis = getattr(ax, f"{way}axis")
+    low, high = sorted(getattr(ax, f"get_{way}lim")())
+    inches = ax.get_position().width * ax.figure.get_figwidth() if way == "x" else 2.6
+    ticks, minor = log_ticks(low, high, base, inches if way == "x" else None)
+
+    def written(value: float, _: int) -> str:
+        return plain(value)
+
+    axis.set_major_locator(FixedLocator(ticks))
+    axis.set_major_formatter(FuncFormatter(written))
+    axis.set_minor_locator(FixedLocator(minor))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def counted(ax: Any, way: Way, values: Iterable[float]) -> None:
+    """Suit an axis of whole numbers to its values: powers of two where they span much."""
+    from matplotlib.ticker import FixedLocator, MaxNLocator
+
+    known = sorted(set(values))
+    if known[0] > 0 and known[-1] >= 8 * known[0]:
+        logarithmic(ax, way, 2)
+        return
+    linear(ax, way)
+    few = len(known) == 1
+    locator = FixedLocator(known) if few else MaxNLocator(nbins=8, integer=True)
+    getattr(ax, f"{way}axis").set_major_locator(locator)
+
+
+def log_ticks(
+    low: float, high: float, base: int, inches: float | None = None
+) -> tuple[list[float], list[float]]:
+    """Choose the ticks of a logarithmic axis, with labels and without.
+
+    inches: length of an axis whose labels stand side by side; None for one above the other.
+    """
+    first = math.ceil(math.log(low, base) - 1e-9)
+    last = math.floor(math.log(high, base) + 1e-9)
+    powers = [float(base) ** n for n in range(first, last + 1)]
+    if base != 10 and len(powers) > 1:
+        return _thinned(powers, inches), []
+    minor = [float(m) * base**n for n in range(first - 1, last + 1) for m in range(2, base)]
+    minor = [t for t in minor if low <= t <= high]
+    if base == 10 and len(powers) >= 3:
+        thin = _thinned(powers, inches)
+        return thin, minor if len(thin) == len(powers) else []
+    steps = [float(m) * 10**n for n in range(first - 1, last + 1) for m in (1, 2, 5)]
+    steps = [t for t in steps if low <= t <= high]
+    if base == 10 and len(steps) >= 3:
+        return _thinned(steps, inches), minor
+    from matplotlib.ticker import MaxNLocator
+
+    between = MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+    return _thinned([float(t) for t in between if low <= t <= high], inches), []
+
+
+def _thinned(ticks: list[float], inches: float | None) -> list[float]:
+    """Leave out ticks for which there is no room."""
+    most = 9
+    if inches is not None and ticks:
+        most = max(2, int(72 * inches / (max(points(plain(t)) for t in ticks) + SMALL)))
+    every = math.ceil(len(ticks) / most)
+    return ticks[::every]

@@ -1,0 +1,138 @@
+"""Two columns of an answer against each other, with the rows that no other row beats."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..calc.errors import RooflmError, check_choice
+from ..calc.labels import quantity
+from .axes import label_axes, linear, logarithmic
+from .legends import annotate, entries, legend, line_handle
+from .series import (
+    Answer,
+    Row,
+    Series,
+    differing,
+    drawable,
+    few,
+    fits,
+    identities,
+    left_out,
+    named,
+    rows_of,
+    series,
+    sources,
+    wide,
+)
+from .style import BLACK, MARKERS, MOST_SERIES, PALETTE, WAYS, caption, figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Better = Literal["low", "high"]
+GOALS: tuple[Better, Better] = ("low", "high")
+SIZES = ("batch", "context_tokens", "prompt_tokens", "output_tokens", "draft_tokens", "devices")
+"""Counts that make points of a series, not a series of their own."""
+
+
+def draw(answer: Answer, x: str = "time_s", y: str = "", better: str = "") -> Figure:
+    """Draw every row as a point, and a step line through the rows that no other row beats.
+
+    x, y: columns, usually time and tokens/s of a device; better: "low" or "high" of each, such
+    as low/high; what is not said follows from the column: less is better of time,
+    bytes, money and energy, more of all else. Rows that do not fit are hollow and beat nothing.
+    """
+    y = y or _usual(answer)
+    ways = _ways(better, x, y)
+    rows = drawable(answer, "pareto", x, y)
+    lines = few(_coloured(answer, rows, x), "pareto")
+    along, up = quantity(answer, x, rows), quantity(answer, y, rows)
+    front = front_of([row for row in rows if fits(row)], x, y, ways)
+    goals = f"better: {_said(ways[0])} across, {_said(ways[1])} up"
+    notes = (goals, left_out(answer, rows), sources(answer, x, y))
+    drawing, (ax,) = figure(1, caption(answer, *notes), width=5.8, height=4.6)
+    size = 26 if len(rows) <= 200 else 9
+    for i, line in enumerate(lines):
+        for fitting in (True, False):
+            own = [row for row in line.rows if fits(row) == fitting]
+            if own:
+                ax.scatter(
+                    [along.of(r) for r in own], [up.of(r) for r in own], s=size, marker=MARKERS[i],
+                    facecolors=PALETTE[i] if fitting else "white", edgecolors=PALETTE[i],
+                    linewidths=1.1, zorder=3, label=line.label or "rows",
+                )  # fmt: skip
+    if front:
+        # What is reached at one place is reached at every worse one.
+        ax.plot(
+            [along.of(r) for r in front], [up.of(r) for r in front], color=BLACK, linewidth=1,
+            drawstyle="steps-post" if ways[0] == "low" else "steps-pre", zorder=2,
+            label="nothing beats these",
+        )  # fmt: skip
+    for way, shown in zip(WAYS, (along, up), strict=True):
+        (logarithmic if wide(shown.of(row) for row in rows) else linear)(ax, way)
+    label_axes(ax, along.label, up.label)
+    told = entries(ax)
+    if any(not fits(row) for row in rows):
+        hollow: dict[str, Any] = {"linestyle": "none", "marker": "o", "markerfacecolor": "white"}
+        told.append((line_handle(**hollow), "does not fit"))
+    legend(drawing, told)
+    # What tells the rows of a series apart; the series says the rest.
+    keys = list(dict.fromkeys(
+        key for line in lines for key in differing(line.rows, identities(answer))
+        if key not in (x, y)
+    ))  # fmt: skip
+    annotate(ax, [
+        (along.of(r), up.of(r), ", ".join(named(k, r.get(k)) for k in keys)) for r in front if keys
+    ])  # fmt: skip
+    return drawing
+
+
+def _coloured(answer: Answer, rows: Sequence[Row], x: str) -> list[Series]:
+    """Group rows by what they are, or by their sizes other than the batch where that is all one."""
+    lines = series(answer, rows, x, but=SIZES)
+    if len(lines) == 1:
+        sized = series(answer, rows, x, but=("batch",))
+        return sized if len(sized) <= MOST_SERIES else lines
+    return lines
+
+
+def front_of(rows: Sequence[Row], x: str, y: str, ways: tuple[Better, Better]) -> list[Row]:
+    """Find the rows that no other is as good as in both columns and better in one, along x."""
+    signs = [1 if way == "low" else -1 for way in ways]
+
+    def cost(row: Row) -> tuple[float, float]:
+        return signs[0] * row[x], signs[1] * row[y]
+
+    best: list[Row] = []
+    # The best x first, and of equal ones the best y: a row is beaten unless its y is new.
+    for row in sorted(rows, key=cost):
+        if not best or cost(row)[1] < cost(best[-1])[1]:
+            best.append(row)
+    return sorted(best, key=lambda row: row[x])
+
+
+def _usual(answer: Answer) -> str:
+    each = "tokens_per_s_per_device"
+    known = any(row.get(each) is not None for row in rows_of(answer, "pareto"))
+    return each if known else "tokens_per_s"
+
+
+def _ways(better: str, x: str, y: str) -> tuple[Better, Better]:
+    """Read what is better of each column, and tell what is usual where it is not said."""
+    said = re.split("[,/: -]+", better) if better else ["", ""]
+    if len(said) != 2:
+        raise RooflmError(f"'{better}' is not two words", "better", "Write low/high.")
+    found: list[Better] = []
+    for word, key in zip(said, (x, y), strict=True):
+        if word:
+            check_choice(word, GOALS, "better")
+        less = key.endswith(("_s", "bytes", "usd_per_mtok", "joules_per_token", "_usd"))
+        usual: Better = "low" if less and not key.endswith("per_s") else "high"
+        found.append("low" if word == "low" else "high" if word == "high" else usual)
+    return found[0], found[1]
+
+
+def _said(way: Better) -> str:
+    return "less" if way == "low" else "more"

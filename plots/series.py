@@ -1,0 +1,164 @@
+"""Rows of an answer as lines: what tells them apart, and the labels of axes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..calc.errors import RooflmError, nearest
+from ..calc.labels import words
+from ..calc.plain import is_list, is_map
+from .axes import brief
+from .style import MOST_SERIES
+
+Answer = Mapping[str, Any]
+Row = Mapping[str, Any]
+
+IDENTITIES = (
+    "variant", "model", "draft", "hardware", "weights_format", "devices", "prompt_tokens",
+    "output_tokens", "context_tokens", "acceptance", "draft_cost", "draft_tokens", "batch",
+)  # fmt: skip
+"""Keys that say which row a row is, in the order in which a label names them."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """Rows that make one line, in their order."""
+
+    label: str
+    rows: list[Row]
+
+
+def rows_of(answer: Answer, kind: str) -> list[Row]:
+    """Take the rows of an answer; refuse an answer without any."""
+    rows = answer.get("rows")
+    if not is_list(rows) or not rows:
+        raise RooflmError("the answer has no rows, so that there is nothing to draw", kind)
+    return [row for row in rows if is_map(row)]
+
+
+def drawable(answer: Answer, kind: str, *keys: str) -> list[Row]:
+    """Take the rows that have a value in all of some columns.
+
+    Refuses a column that no row has, naming it, and rows without any value in one.
+    """
+    rows = rows_of(answer, kind)
+    known = dict.fromkeys(key for row in rows for key in row)
+    for key in keys:
+        if key not in known:
+            fix = nearest(key, known)
+            raise RooflmError(f"the rows have no column '{key}'", kind, fix)
+        if all(row.get(key) is None for row in rows):
+            reasons = [str(row["reason"]) for row in rows if row.get("reason")]
+            why = f": {reasons[0].rstrip('.')}" if reasons else ""
+            what = f"no row has a value of '{key}', so that there is nothing to draw{why}"
+            raise RooflmError(what, kind)
+    drawn = [row for row in rows if all(row.get(key) is not None for key in keys)]
+    if not drawn:
+        raise RooflmError(f"no row has values of {' and '.join(keys)}", kind)
+    return drawn
+
+
+def left_out(answer: Answer, drawn: Sequence[Row], what: str = "without a value") -> str:
+    """Say how many rows are not drawn; nothing where all are."""
+    count = len(answer["rows"]) - len(drawn)
+    if count == 0:
+        return ""
+    return f"{count:,} row {what} is left out" if count == 1 else (
+        f"{count:,} rows {what} are left out"
+    )  # fmt: skip
+
+
+def fits(row: Row) -> bool:
+    """Tell whether a row fits; one of which it is not known counts as if it did."""
+    return row.get("fits") is not False
+
+
+def identities(answer: Answer) -> list[str]:
+    """List the keys that may tell rows apart: those that the answer names, then the usual ones."""
+    axes = answer.get("axes")
+    own = [str(key) for key in axes] if is_list(axes) else []
+    return list(dict.fromkeys((*own, *IDENTITIES)))
+
+
+def differing(rows: Sequence[Row], keys: Iterable[str], x: str = "") -> list[str]:
+    """Choose the keys that tell rows apart, none of which says what others say already.
+
+    x: the column along the axis; a count that follows from it, as a context does from a prompt,
+    tells no lines apart.
+    """
+    chosen: list[str] = []
+
+    def classes(names: Sequence[str]) -> int:
+        return len({tuple(str(row.get(name)) for name in names) for row in rows})
+
+    along = x in IDENTITIES
+    for key in keys:
+        if key == x or classes([*chosen, key]) == classes(chosen):
+            continue
+        counts = all(isinstance(row.get(key), int | float) for row in rows)
+        if along and counts and classes([*chosen, x, key]) == classes([*chosen, x]):
+            continue
+        chosen.append(key)
+    return chosen
+
+
+def series(answer: Answer, rows: Sequence[Row], x: str, but: Sequence[str] = ()) -> list[Series]:
+    """Group rows into lines along a column, labelled by what differs; first come, first drawn.
+
+    but: keys that do not make lines of their own.
+    """
+    keys = differing(rows, [k for k in identities(answer) if k not in but], x)
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(", ".join(named(key, row.get(key)) for key in keys), []).append(row)
+    return [Series(label, group) for label, group in groups.items()]
+
+
+def few(lines: Sequence[Series], kind: str) -> Sequence[Series]:
+    """Refuse more lines than colours and markers tell apart."""
+    if len(lines) > MOST_SERIES:
+        what = f"{len(lines):,} series are more than the {MOST_SERIES} that a figure tells apart"
+        raise RooflmError(what, kind, f"They are {lines[0].label}; {lines[1].label}; and so on.")
+    return lines
+
+
+def named(key: str, value: Any) -> str:
+    """Say which value of a key a row has: 4,096 tokens, batch 16, h100-sxm."""
+    if value is None:
+        return f"no {words(key)}"
+    number = f"{value:,.10g}" if isinstance(value, int | float) else str(value)
+    if key == "context_tokens":
+        return f"{number} tokens"
+    if key == "devices":
+        return f"{number} device{'' if value == 1 else 's'}"
+    if key == "draft_tokens":
+        return f"{number} drafted"
+    if key.endswith("_tokens"):
+        return f"{words(key).removesuffix(' tokens')} {number} tokens"
+    return number if isinstance(value, str) else f"{words(key)} {number}"
+
+
+def sources(answer: Answer, *keys: str) -> str:
+    """Name the sources of facts that are drawn."""
+    facts = answer.get("facts")
+    if not is_map(facts):
+        return ""
+    found = [(key, facts[key]) for key in keys if is_map(facts.get(key))]
+    told = [f"{f.get('label') or key}: {f['source']}" for key, f in found if f.get("source")]
+    return "; ".join(told)
+
+
+def wide(values: Iterable[float], factor: float = 10.0) -> bool:
+    """Tell whether values are all positive and span more than a factor: a logarithmic axis."""
+    known = list(values)
+    return bool(known) and min(known) > 0 and max(known) > factor * min(known)
+
+
+def duration(seconds: float) -> str:
+    """Write a time with the unit that suits it: 20 ms."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("\N{MICRO SIGN}s", 1e-6)):
+        if seconds >= size:
+            return f"{brief(seconds / size)} {unit}"
+    return f"{brief(seconds / 1e-9)} ns"

@@ -1,0 +1,719 @@
+"""Studies: files that are read strictly, points that equal commands, numbers that are guarded."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rooflm.calc import study_answer
+from rooflm.calc.arithmetic import FUNCTIONS, parse
+from rooflm.calc.errors import Exit, RooflmError
+from rooflm.calc.expectations import parse_wanted
+from rooflm.calc.frozen import check_study, frozen_path
+from rooflm.calc.plain import is_map
+from rooflm.calc.study import Ready, blocks, prepare
+from rooflm.calc.study_answer import rows_of, to_rows, write_csv, write_parquet
+from rooflm.calc.study_file import read_study
+from rooflm.calc.study_schema import study_schema
+from rooflm.calc.yamlfile import load
+
+from .helpers import Terminal
+
+ROOT = Path(__file__).resolve().parents[1]
+STUDIES = sorted((ROOT / "studies").glob("*.yaml"))
+NAMES = [path.stem for path in STUDIES]
+
+BASE = "base: {model: llama-2-13b, on: h100-sxm}\n"
+
+
+def silent(done: int, of: int) -> None:
+    """Tell nothing."""
+
+
+def written(folder: Path, text: str, name: str = "s.yaml") -> str:
+    """Write a study and return its path."""
+    path = folder / name
+    path.write_text(text, "utf-8")
+    return str(path)
+
+
+def ready_of(folder: Path, text: str) -> Ready:
+    """Write a study and prepare it."""
+    return prepare(read_study(written(folder, text)))
+
+
+def all_rows(ready: Ready) -> list[dict[str, Any]]:
+    """Work all rows of a study out."""
+    rows, whole = rows_of(ready, silent)
+    assert whole
+    return rows
+
+
+# What the notes claim
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=NAMES)
+def test_every_study_holds(path: Path) -> None:
+    """Every study of the project passes its own check, and what it expects has a source."""
+    checked = check_study(str(path), silent)
+
+    assert checked["holds"], [v for v in checked["expectations"] if not v["holds"]][:3] or (
+        checked["moved"][:3]
+    )
+    assert checked["frozen"] or any(v["source"] for v in checked["expectations"])
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=NAMES)
+def test_the_schema_accepts_every_study(path: Path) -> None:
+    """A validator that is not ours accepts every study; its first line points at the schema."""
+    text = path.read_text("utf-8")
+    schema = json.loads((ROOT / "docs/schema/study.json").read_text("utf-8"))
+
+    jsonschema.Draft202012Validator(schema).validate(load(text, path.name).value)
+    assert text.startswith("# yaml-language-server: $schema=../docs/schema/study.json\n")
+    assert schema == study_schema()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["bas: {}", "grid: {batchs: [1]}", "variants: {a: {kw: fp8}}", "measure: []",
+     "figures: [{kind: pie}]", "facts: {q: {values: {}}}", "command: fit",
+     "figures: [{kind: lines, z: batch}]"],
+)  # fmt: skip
+def test_schema_and_check_refuse_alike(tmp_path: Path, wrong: str) -> None:
+    """What the schema refuses, reading refuses as well."""
+    assert list(jsonschema.Draft202012Validator(study_schema()).iter_errors(load(wrong, "s").value))
+    with pytest.raises(RooflmError):
+        read_study(written(tmp_path, wrong if wrong.startswith("bas:") else BASE + wrong))
+
+
+def test_guards_list_every_preset() -> None:
+    """A model or machine that is added without freezing its numbers is caught here."""
+    from rooflm.calc.presets import HARDWARE_FILE, MODELS_FILE, preset_names
+
+    for name, file in (("models", MODELS_FILE), ("hardware", HARDWARE_FILE)):
+        frozen = json.loads((ROOT / f"studies/guard_{name}.frozen.json").read_text("utf-8"))
+        key = frozen["columns"].index("model" if name == "models" else "hardware")
+        assert [row[key] for row in frozen["rows"]] == preset_names(file)
+
+
+# Points
+
+
+@pytest.mark.parametrize("name", ["mha_gqa", "mla_gqa", "copies_shards", "quantization"])
+def test_rows_are_what_the_commands_answer(rooflm: Terminal, name: str) -> None:
+    """The command that a study names for a variant answers the same figures, row by row."""
+    ready = prepare(read_study(str(ROOT / f"studies/{name}.yaml")))
+    answer = study_answer.answer(ready, all_rows(ready))
+    shared = ("memory_bytes", "time_s", "bound_s", "tokens_per_s", "fits", "regime")
+
+    for variant in answer["variants"]:
+        rows = [row for row in answer["rows"] if row["variant"] == variant["variant"]]
+        told = rooflm.json(*shlex.split(variant["command"])[1:])["rows"]
+        assert len(rows) == len(told) > 1
+        for mine, theirs in zip(rows, told, strict=True):
+            for key in shared:
+                assert mine.get(key) == theirs.get(key)
+
+
+def test_rows_of_speculation_are_what_the_command_answers(rooflm: Terminal) -> None:
+    """A study of speculation has the rows of `rooflm speculate`, one draft length after another."""
+    ready = prepare(read_study(str(ROOT / "studies/speculation.yaml")))
+    rows = all_rows(ready)
+    words = "llama-3-70b --draft llama-3-8b --acceptance 0.8 --on 8xh100-sxm --context 2048"
+    told = rooflm.json(
+        "speculate", *words.split(), *shlex.split("--basis bound --draft-tokens 3 --batch 1,64")
+    )["rows"]
+
+    for theirs in told:
+        mine = next(r for r in rows if (r["batch"], r["draft_tokens"]) == (theirs["batch"], 3))
+        assert {k: mine[k] for k in theirs} == theirs
+
+
+GRIDS = """
+grid:
+  batch: [1, 2, 3, 64, 600]
+  context: [16, 100, 1000, 9000]
+measure: [memory_bytes, kv_cache_bytes, bound_s, estimate_s, regime, fits, max_sequences,
+          max_context_tokens,
+          attention.intensity_flops_per_byte, prefill.mlp_up.bound_s, parameters.total,
+          output_usd_per_mtok, reserved_kv_cache_bytes.paged, cache.bytes_per_token]
+derive: {share: kv_cache_bytes / memory_bytes}
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "attention", "mlp"),
+    [("llama-3-8b", "attention", "mlp_up"), ("gemma-3-12b", "attention_local", "mlp_up_local"),
+     ("qwen3-30b-a3b", "attention", "experts_up")],
+)  # fmt: skip
+def test_arrays_and_rows_agree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, attention: str, mlp: str
+) -> None:
+    """A block in one evaluation of arrays gives what its points give one by one."""
+    text = f"base: {{model: {model}, on: h100-sxm}}\n" + GRIDS
+    text = text.replace("attention.", f"{attention}.").replace("mlp_up.", f"{mlp}.")
+    ready = ready_of(tmp_path, text)
+    by_rows = all_rows(ready)
+    monkeypatch.setattr("rooflm.calc.study.FEW_POINTS", 1)
+    by_arrays = all_rows(ready)
+
+    assert len(by_arrays) == len(by_rows) == 20
+    for one, other in zip(by_arrays, by_rows, strict=True):
+        for key in ready.columns:
+            same = pytest.approx(other[key], rel=1e-12) if _number(other[key]) else other[key]
+            assert one[key] == same, key
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def test_axes_are_crossed_and_zipped(tmp_path: Path) -> None:
+    """The points are the product of the groups of axes, slowest first, batch fastest."""
+    ready = ready_of(
+        tmp_path,
+        BASE + "variants: {a: base, b: {kv: fp8}}\ngrid: {tp: [1, 2], replicas: [2, 1], "
+        "context: [10, 20], batch: 2:8:x2, zip: [tp, replicas]}\nmeasure: [devices]\n",
+    )
+    found = [
+        (r["variant"], r["tp"], r["replicas"], r["context_tokens"], r["batch"], r["devices"])
+        for r in all_rows(ready)
+    ]
+
+    assert found == [
+        (v, tp, n, S, B, 2)
+        for v in "ab"
+        for tp, n in ((1, 2), (2, 1))
+        for S in (10, 20)
+        for B in (2, 4, 8)
+    ]
+
+
+def test_an_axis_of_a_dimension(tmp_path: Path) -> None:
+    """`set.K` is an axis: the cache is 2 K H L bytes an element and token, by hand."""
+    ready = ready_of(tmp_path, BASE + "grid: {set.K: [1, 8, 40]}\nmeasure: [kv_cache_bytes]\n")
+
+    assert [(r["K"], r["kv_cache_bytes"]) for r in all_rows(ready)] == [
+        (K, 2 * K * 128 * 40 * 1024 * 2) for K in (1, 8, 40)
+    ]
+
+
+def test_requests_and_prefills(tmp_path: Path) -> None:
+    """Studies of requests have their columns; the prompt is an axis."""
+    text = BASE.replace("}", ", phase: request, output_tokens: 8, basis: bound}")
+    text += "grid: {prompt: [64, 128]}\nmeasure: [ttft_s, itl_s, e2e_s]\n"
+    ready = ready_of(tmp_path, text)
+
+    for row in all_rows(ready):
+        whole = row["ttft_s"] + 7 * row["itl_s"]
+        assert row["e2e_s"] == pytest.approx(whole, rel=1e-12)
+    assert [r["prompt_tokens"] for r in all_rows(ready)] == [64, 128]
+
+
+def test_a_point_without_an_answer_says_why(tmp_path: Path) -> None:
+    """Along an axis of machines, one that lacks the format has memory, nulls and a reason."""
+    text = "base: {model: llama-3-8b, weights: bf16}\ngrid: {on: [h100-sxm, apple-m4]}\n"
+    rows = all_rows(ready_of(tmp_path, text + "measure: [memory_bytes, bound_s]\n"))
+
+    assert rows[0]["bound_s"] > 0
+    assert rows[0]["reason"] is None
+    assert rows[1]["bound_s"] is None
+    assert "bf16" in rows[1]["reason"]
+    assert rows[1]["memory_bytes"] > 16e9
+
+
+def test_what_is_given_becomes_a_column(tmp_path: Path) -> None:
+    """Facts are columns with their source, null for a variant without one."""
+    text = BASE + (
+        "variants: {a: base, b: {kv: fp8}}\nmeasure: [time_s]\n"
+        "facts: {mmlu: {source: a paper, unit: '%', values: {a: 50.5}}}\n"
+    )
+    ready = ready_of(tmp_path, text)
+    answer = study_answer.answer(ready, all_rows(ready))
+
+    assert [r["mmlu"] for r in answer["rows"]] == [50.5, None]
+    assert "mmlu: not computed but given; a paper" in answer["assumptions"]
+
+
+def test_extending_merges_maps_and_replaces_lists(tmp_path: Path) -> None:
+    """A study that extends another adds to its maps, replaces its lists, and reads its paths."""
+    (tmp_path / "far").mkdir()
+    own = "mine:\n  dims: {D: 64, F: 256, N: 4, K: 4, H: 16, L: 2, V: 100}\n"
+    (tmp_path / "far/mine.yaml").write_text(own, "utf-8")
+    far = "base: {model: mine, models: mine.yaml, on: h100-sxm, context: 8}\n"
+    far += "variants: {a: base, b: {set: {K: 2}}}\nmeasure: [time_s, fits]\n"
+    written(tmp_path / "far", far, "o.yaml")
+    near = "extends: far/o.yaml\nbase: {context: 16}\nvariants: {c: {kv: fp8}}\n"
+    study = read_study(written(tmp_path, near + "measure: [memory_bytes]\n"))
+
+    assert list(study.variants) == ["a", "b", "c"]
+    assert study.base["context"] == "16"
+    assert study.base["model"] == "mine"
+    assert study.measure == ("memory_bytes",)
+    assert [r["context_tokens"] for r in all_rows(prepare(study))] == [16, 16, 16]
+
+
+# Arithmetic
+
+SAFE = st.recursive(
+    st.sampled_from(["a", "b", "c.d", "2", "0.5", "1e3"]),
+    lambda inner: st.one_of(
+        st.tuples(inner, st.sampled_from("+-*/"), inner).map(lambda t: f"({t[0]} {t[1]} {t[2]})"),
+        st.tuples(st.sampled_from(["max", "min"]), inner, inner).map(
+            lambda t: f"{t[0]}({t[1]}, {t[2]})"
+        ),
+        inner.map(lambda x: f"-({x})"),
+        inner.map(lambda x: f"sqrt(abs({x}))"),
+    ),
+    max_leaves=8,
+)
+
+
+@given(SAFE, st.floats(0.1, 10), st.floats(-5, 5), st.floats(0.5, 2))
+@settings(max_examples=150, deadline=None, derandomize=True)
+def test_arithmetic_is_that_of_python(text: str, a: float, b: float, d: float) -> None:
+    """An expression has the value that Python gives the same text; arrays give it element-wise."""
+    import math
+
+    import numpy as np
+
+    class Inner:
+        pass
+
+    c = Inner()
+    c.d = d  # pyright: ignore[reportAttributeAccessIssue]
+    expression = parse(text, "here")
+    values = {"a": a, "b": b, "c.d": d}
+    try:
+        # The text is made above, of nothing but arithmetic.
+        expected = eval(text, {"a": a, "b": b, "c": c, "sqrt": math.sqrt})
+    except ZeroDivisionError:
+        assert expression.value(values) is None
+        return
+    found = expression.value(values)
+    assert found == pytest.approx(expected, rel=1e-12, abs=1e-300)
+    arrays = {name: np.array([value, value]) for name, value in values.items()}
+    with np.errstate(all="ignore"):
+        assert np.broadcast_to(expression.value(arrays), 2) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["__import__('os').system('id')", "a.__class__", "(1).real", "[a]", "a if b else 2", "a; b",
+     "lambda: 1", "a[0]", "f'{a}'", "a == b", "print(a)", "max(*a)", "min(a)", "sqrt(a, b)",
+     "abs(x=a)", "'a'", "True", "1j", "a @ b", "a // b", "a\n+b", "", "ä + 1", "(" * 300,
+     "x" * 400, "-" * 60 + "a", "a := 3", "open('/etc/passwd')", "await a", "a.b()", "1 2"],
+)  # fmt: skip
+def test_only_arithmetic_is_read(tmp_path: Path, text: str) -> None:
+    """Everything that is not arithmetic over columns is refused where it stands."""
+    study = BASE + f"measure: [time_s, memory_bytes]\nderive:\n  x: {json.dumps(text)}\n"
+    with pytest.raises(RooflmError) as refused:
+        ready_of(tmp_path, study)
+
+    assert refused.value.where.endswith("s.yaml:4:3")
+
+
+def test_what_cannot_be_worked_out_is_nothing(tmp_path: Path) -> None:
+    """A division by zero, a root of less than nothing, a number beyond all: no value, no crash."""
+    text = BASE + "measure: [time_s, batch]\nderive: {a: time_s/0, b: (-8)**0.5 + time_s, "
+    text += "c: 10**10**10, d: 'sqrt(-time_s)', e: a + 1}\n"
+    row = all_rows(ready_of(tmp_path, text))[0]
+
+    assert [row[k] for k in "abcde"] == [None] * 5
+    assert set(FUNCTIONS) == {"min", "max", "abs", "sqrt", "log2", "log10"}
+
+
+# Expectations
+
+
+@pytest.mark.parametrize(
+    ("quantity", "text", "low", "high"),
+    [
+        ("time_s", "23.80ms ± 0.01ms", 0.02379, 0.02381),
+        ("time_s", "23.8 +- 0.2 ms", 0.0236, 0.024),
+        ("time_s", "20ms ± 10%", 0.018, 0.022),
+        ("memory_bytes", "79.7GB ± 0.1GB", 79.6e9, 79.8e9),
+        ("memory_bytes", "1GiB..2GiB", 2**30, 2**31),
+        ("tokens_per_s", "2,689 ± 1", 2688, 2690),
+        ("tokens_per_s", "1..2k", 1000, 2000),
+        ("share", "40%..60%", 0.4, 0.6),
+        ("batch", 64, 64 - 64e-9, 64 + 64e-9),
+        ("speedup", ">= 1.5", 1.5, None),
+        ("margin_bytes", "-1GB..0GB", -1e9, 0),
+    ],
+)
+def test_expectations_are_read_with_units(
+    quantity: str, text: Any, low: float, high: float | None
+) -> None:
+    """A tolerance, a range or a bound is read in the units of the quantity's key."""
+    wanted = parse_wanted(quantity, text, "here")
+
+    assert wanted.low == pytest.approx(low, rel=1e-9)
+    assert wanted.high == (None if high is None else pytest.approx(high, rel=1e-9, abs=1e-12))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "right", "wrong"),
+    [("< 3", [2.99, -1], [3, None, "x", True]), ("<= 3", [3], [3.1]), (False, [False], [0, True]),
+     ("memory", ["memory"], ["compute", None]), (None, [None], [0, False]),
+     ("1..2", [1, 1.5, 2], [0.999, 2.001]), (5, [5, 5.0], [5.1])],
+)  # fmt: skip
+def test_expectations_hold_or_not(wanted: Any, right: list[Any], wrong: list[Any]) -> None:
+    """Each kind of expectation holds for what it says, and for nothing else."""
+    found = parse_wanted("speedup", wanted, "here")
+
+    assert [found.holds(v) for v in right] == [True] * len(right)
+    assert [found.holds(v) for v in wrong] == [False] * len(wrong)
+
+
+# What is refused
+
+WRONG = {
+    "bas: {}": ("1:1", "unknown key 'bas'"),
+    BASE + "grid: {batchs: [1]}": ("2:8", "Did you mean batch?"),
+    BASE + "variants: {a: base, b: {kw: fp8}}": ("2:25", "unknown key 'kw'"),
+    BASE + "variants:\n  a: base\n  b: {}": ("4:3", "the variant 'b' changes nothing"),
+    BASE + "variants:\n  a: base\n  b:\n    set: {K: 40}": ("4:3", "it is 'a' in other words"),
+    BASE + "variants: {a: base, b: {kv: fp8}, c: {kv: fp8}}": ("2:35", "is the same as 'b'"),
+    BASE + "variants: {a: base, b: {batch: 8}}\ngrid: {batch: [1]}": ("2:25", "is an axis"),
+    BASE + "variants: {a: base, b: {kv: fp9}}": ("2:25", "Did you mean fp8?"),
+    BASE + "measure: [time_s]\nexpect: [{tokens_per_s: 3}]": ("3:11", "is not measured"),
+    BASE + "expect: [{at: {batch: 3}, fits: true}]": ("2:27", "no row has batch 3"),
+    BASE + "expect: [{at: {size: 3}, fits: true}]": ("2:26", "not told by 'size'"),
+    BASE + "expect: [{time_s: 3GB}]": ("2:11", "'GB' is no unit of time_s"),
+    BASE + "expect: [{time_s: 3ms ± 1GB}]": ("2:11", "no unit"),
+    BASE + "expect: [{time_s: '~3'}]": ("2:11", "is no expectation"),
+    BASE + "expect: [{at: {batch: 1}}]": ("2:10", "has a quantity"),
+    BASE + "expect: [{order: {time_s: base > x}}]": ("2:19", "no variant 'x'"),
+    BASE + "expect: [{order: {time_s: base}}]": ("2:19", "is no order"),
+    BASE + "grid:\n  batch: 1:100000\n  context: 1:10000": ("2:1", "1,000,000,000 points"),
+    BASE + "grid:\n  batch: 1:1000000000": ("3:3", "more than 1,000,000 values"),
+    BASE + "grid: {batch: [1, 2, 1]}": ("2:8", "has 1 twice"),
+    BASE + "grid: {batch: []}": ("2:8", "has no values"),
+    BASE + "grid: {batch: [1], context: [1, 2], zip: [batch, context]}": ("2:37", "equal length"),
+    BASE + "grid: {zip: [batch]}": ("2:8", "no axis 'batch'"),
+    BASE + "grid: {set: [1]}": ("2:8", "Write set.K"),
+    BASE + "measure: [time_s, max_sequence]": ("2:19", "Did you mean max_sequences?"),
+    BASE + "measure: [time_s, time_s]": ("2:19", "twice"),
+    BASE + "measure: [time_s]\nderive: {x: tyme_s * 2}": ("3:10", "Did you mean time_s?"),
+    BASE + "derive: {x: regime * 2}": ("2:10", "holds words"),
+    BASE + "derive: {batch: time_s * 2}": ("2:10", "is a column already"),
+    BASE + "derive: {time_s: time_s * 2}": ("2:10", "is a column already"),
+    BASE + "facts: {q: {values: {base: 1}}}": ("2:9", "has no source"),
+    BASE + "facts: {q: {source: x, values: {b: 1}}}": ("2:33", "Known: base"),
+    BASE + "facts: {q: {source: x, values: {base: high}}}": ("2:33", "is no figure"),
+    BASE + "tolerance: {x: 0.1}": ("2:13", "'x' is not measured"),
+    BASE + "tolerance: {time_s: 2}": ("2:13", "from 0 to 1"),
+    BASE + "figures: [{kind: pie}]": ("2:12", "unknown value 'pie'"),
+    BASE + "figures: [{kind: lines, z: 1}]": ("2:25", "unknown key 'z'"),
+    BASE + "figures: [{kind: lines, name: ../x}]": ("2:25", "name of a file"),
+    BASE + "figures: [{kind: lines}, {kind: lines}]": ("2:26", "Say name:"),
+    BASE + "base: {}": ("2:1", "stands twice"),
+    "base: {model: llama-2-13, on: h100-sxm}": ("1:8", "llama-2-13b"),
+    "base: {on: h100-sxm}": ("1:1", "no model is named"),
+    "base: {model: llama-2-13b}": ("1:1", "no machine is named"),
+    BASE + "command: fit": ("2:1", "Known: sweep or speculate"),
+    "base: [1]": ("1:1", "is a mapping"),
+    "base: {model: [a, b], on: h100-sxm}": ("1:8", "takes one value here"),
+    "extends: nowhere.yaml": ("1:1", "there is no file"),
+    "base: {model: llama-2-13b, on: h100-sxm, phase: prefill}\ngrid: {context: [1]}": (
+        "2:8", "a prefill has no context",
+    ),
+    "base: &a {model: llama-2-13b}\ngrid: *a": ("1:7", "aliases"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_a_wrong_study_is_refused_where_it_is_wrong(
+    rooflm: Terminal, tmp_path: Path, text: str
+) -> None:
+    """Every mistake is one sentence with file, line and column, and exit code 2."""
+    place, said = WRONG[text]
+    path = written(tmp_path, text + "\n")
+    ran = rooflm("study", path)
+
+    assert ran.code == Exit.USAGE
+    assert ran.out == ""
+    assert f"({path}:{place})" in ran.err
+    assert said in " ".join(ran.err.split())
+    assert ran.err.count("\n") == 1
+
+
+def test_a_ring_of_studies_is_refused(rooflm: Terminal, tmp_path: Path) -> None:
+    """A study that extends itself, by whatever way, is refused with the ring."""
+    written(tmp_path, "title: b\nextends: c.yaml\n", "b.yaml")
+    written(tmp_path, "extends: a.yaml\n", "c.yaml")
+    ran = rooflm("study", written(tmp_path, "extends: b.yaml\n", "a.yaml"))
+
+    assert ran.code == Exit.USAGE
+    assert "a.yaml -> b.yaml -> c.yaml -> a.yaml" in ran.err
+    assert "c.yaml:1:1" in ran.err
+
+
+# Guarding numbers
+
+MINE = "mine:\n  dims: {D: 1024, F: 4096, N: 8, K: 8, H: 128, L: 4, V: 1000}\n"
+GUARDED = (
+    "base: {model: mine, models: mine.yaml, on: h100-sxm, basis: bound}\n"
+    "grid: {batch: [1, 4]}\nmeasure: [weights_bytes, bound_s, regime]\n"
+)
+
+
+def test_check_tells_what_moved_and_why(rooflm: Terminal, tmp_path: Path) -> None:
+    """A changed dimension moves numbers: told with the share, the input, and exit code 1."""
+    (tmp_path / "mine.yaml").write_text(MINE, "utf-8")
+    path = written(tmp_path, GUARDED)
+    assert rooflm("study", path, "--freeze").code == Exit.DONE
+    assert rooflm("study", path, "--check").code == Exit.DONE
+    (tmp_path / "mine.yaml").write_text(MINE.replace("F: 4096", "F: 8192"), "utf-8")
+    ran = rooflm("study", path, "--check", "--format", "json")
+
+    (checked,) = ran.json["studies"]
+    assert ran.code == Exit.NO
+    assert not ran.json["holds"]
+    assert checked["inputs"] == [{"input": "model mine: groups.0.ffn.F", "was": 4096, "now": 8192}]
+    weights = next(m for m in checked["moved"] if m["quantity"] == "weights_bytes")
+    # 3 D F more parameters in each of four layers, two bytes each.
+    assert weights["now"] - weights["was"] == 4 * 3 * 1024 * 4096 * 2
+    assert weights["change"] == weights["now"] / weights["was"] - 1
+    table = rooflm("study", path, "--check")
+    assert table.code == Exit.NO
+    assert "groups.0.ffn.F" in table.out
+    assert "4096" in table.out
+
+
+def test_tolerance_lets_a_quantity_move(rooflm: Terminal, tmp_path: Path) -> None:
+    """A relative tolerance of a quantity is granted to it alone."""
+    (tmp_path / "mine.yaml").write_text(MINE, "utf-8")
+    path = written(tmp_path, GUARDED + "tolerance: {weights_bytes: 0.9, bound_s: 0.9}\n")
+    rooflm("study", path, "--freeze")
+    (tmp_path / "mine.yaml").write_text(MINE.replace("F: 4096", "F: 5120"), "utf-8")
+
+    assert rooflm("study", path, "--check").code == Exit.DONE
+    (tmp_path / "mine.yaml").write_text(MINE.replace("F: 4096", "F: 81920"), "utf-8")
+    assert rooflm("study", path, "--check").code == Exit.NO
+
+
+def test_rows_and_columns_that_come_and_go_are_told(rooflm: Terminal, tmp_path: Path) -> None:
+    """A point or a quantity that is new or gone since freezing is a difference."""
+    (tmp_path / "mine.yaml").write_text(MINE, "utf-8")
+    path = written(tmp_path, GUARDED)
+    rooflm("study", path, "--freeze")
+    changed = GUARDED.replace("[1, 4]", "[1, 8]").replace(", regime", "")
+    written(tmp_path, changed)
+    (checked,) = rooflm("study", path, "--check", "--format", "json").json["studies"]
+
+    assert [(m["quantity"], m["at"].get("batch"), m["now"]) for m in checked["moved"]] == [
+        ("row", 8, "new"), ("row", 4, None), ("regime", None, None),
+    ]  # fmt: skip
+
+
+def test_what_is_expected_and_does_not_hold_exits_1(rooflm: Terminal, tmp_path: Path) -> None:
+    """A wrong expectation is told with what was found and by how much it is off; JUnit has it."""
+    path = written(tmp_path, BASE + "expect:\n  - time_s: 1ms ± 0.1ms\n  - fits: true\n")
+    xml = tmp_path / "out.xml"
+    ran = rooflm("study", path, "--check", "--junit", str(xml), "--format", "json")
+    (checked,) = ran.json["studies"]
+    suite = ET.parse(xml).getroot().find("testsuite")
+
+    assert ran.code == Exit.NO
+    wrong, right = checked["expectations"]
+    assert not wrong["holds"]
+    assert right["holds"]
+    assert wrong["off"] == pytest.approx(wrong["value"] / 1.1e-3 - 1)
+    assert suite is not None
+    assert suite.attrib["tests"] == "2"
+    assert suite.attrib["failures"] == "1"
+    assert len(suite.findall("testcase")) == 2
+    assert len(suite.findall("testcase/failure")) == 1
+
+
+def test_nothing_to_check_is_refused(rooflm: Terminal, tmp_path: Path) -> None:
+    """Checking what neither expects nor was frozen is a mistake, and no success."""
+    path = written(tmp_path, BASE)
+    ran = rooflm("study", path, "--check")
+    assert ran.code == Exit.USAGE
+    assert "nothing to check" in ran.err
+    frozen_path(path).write_text('{"schema": "x"}', "utf-8")
+    assert "no file of frozen numbers" in rooflm("study", path, "--check").err
+
+
+# Many points
+
+
+STREAM = BASE + (
+    "variants: {a: base, b: {kv: fp8}}\ngrid: {gpu_share: ['50%', '80%'], context: [64, 128], "
+    "batch: '1:4'}\nmeasure: [memory_bytes, fits, bound_s, regime]\n"
+    "derive: {x: bound_s / a.bound_s}\n"
+)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make blocks of three points, so that a study has many."""
+    monkeypatch.setattr("rooflm.calc.study.BLOCK_POINTS", 3)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_csv_holds_the_rows(tmp_path: Path) -> None:
+    """What is written block by block is what is held at once, in the same order."""
+    ready = ready_of(tmp_path, STREAM)
+    path = tmp_path / "rows.csv"
+    count = write_csv(ready, str(path), False, silent)
+    with path.open(newline="") as file:
+        found = list(csv.DictReader(file))
+    rows = [{k: row[k] for k in ready.columns} for row in all_rows(ready)]
+
+    assert count == len(found) == len(rows) == 32
+    assert list(found[0]) == list(ready.columns)
+    for text, row in zip(found, rows, strict=True):
+        for key, value in row.items():
+            shown = {True: "true", False: "false", None: ""}.get(value) if not _number(value) else 0
+            assert text[key] == (shown or str(value)), key
+
+
+class Stop:
+    """Blocks of a study that are interrupted after some of them."""
+
+    def __init__(self, after: int) -> None:
+        self.after = after
+
+    def __call__(self, ready: Ready, every: bool = False) -> Iterator[Any]:
+        """List the blocks, one of which is interrupted."""
+        for i, (points, work) in enumerate(blocks(ready, every)):
+            yield points, self.interrupt if i == self.after else work
+
+    def interrupt(self) -> Mapping[str, Any]:
+        """Press Ctrl-C."""
+        raise KeyboardInterrupt
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("after", [0, 1, 5, 10])
+def test_an_interrupted_study_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    """Ctrl-C keeps finished rows and says how to go on; then the file is as if nothing had been."""
+    ready = ready_of(tmp_path, STREAM)
+    whole, path = tmp_path / "whole.csv", tmp_path / "rows.csv"
+    write_csv(ready, str(whole), False, silent)
+    with monkeypatch.context() as patched:
+        patched.setattr(study_answer, "blocks", Stop(after))
+        with pytest.raises(RooflmError) as stopped:
+            write_csv(ready, str(path), False, silent)
+
+    assert stopped.value.code == Exit.INTERRUPTED
+    assert "--resume" in str(stopped.value)
+    assert "of 32 rows are kept" in str(stopped.value)
+    assert not path.exists()
+    (part,) = tmp_path.glob("rows.csv.*.part")
+    kept = part.read_text("utf-8")
+    assert whole.read_text("utf-8").startswith(kept)
+    assert kept.count("\n") < 33
+    # A row that was cut off in the middle is written again.
+    part.write_text(kept + "b,80%,12", "utf-8")
+    write_csv(ready, str(path), True, silent)
+    assert path.read_bytes() == whole.read_bytes()
+    assert not list(tmp_path.glob("*.part"))
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_another_study_is_not_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of a study that has changed since are left alone, and --resume says so."""
+    ready = ready_of(tmp_path, STREAM)
+    with monkeypatch.context() as patched:
+        patched.setattr(study_answer, "blocks", Stop(3))
+        with pytest.raises(RooflmError):
+            write_csv(ready, str(tmp_path / "rows.csv"), False, silent)
+    other = ready_of(tmp_path, STREAM.replace("128", "256"))
+    with pytest.raises(RooflmError, match="nothing of this study as it is now is kept"):
+        write_csv(other, str(tmp_path / "rows.csv"), True, silent)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_an_interrupted_table_shows_what_is_finished(
+    rooflm: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table that is interrupted shows the rows that were finished, and exits with 130."""
+    monkeypatch.setattr(study_answer, "blocks", Stop(2))
+    ran = rooflm("study", written(tmp_path, STREAM), "--format", "json")
+
+    assert ran.code == Exit.INTERRUPTED
+    assert "of 32 rows were finished" in ran.err
+    assert 0 < len(ran.json["rows"]) < 32
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_parquet_holds_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that is not ours finds the same figures; an interrupt leaves a readable file."""
+    pq: Any = importlib.import_module("pyarrow.parquet")
+    ready = ready_of(tmp_path, STREAM)
+    path = tmp_path / "rows.parquet"
+    write_parquet(ready, str(path), silent)
+    found: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+    rows = [{k: row[k] for k in ready.columns} for row in all_rows(ready)]
+    assert found == rows
+    monkeypatch.setattr(study_answer, "blocks", Stop(4))
+    with pytest.raises(RooflmError, match=r"are kept in .*\.parquet\.part"):
+        write_parquet(ready, str(path), silent)
+    kept: list[dict[str, Any]] = pq.read_table(f"{path}.part").to_pylist()
+    assert kept == rows[: len(kept)]
+    assert 0 < len(kept) < len(rows)
+
+
+def test_many_rows_are_written_and_not_shown(rooflm: Terminal, tmp_path: Path) -> None:
+    """More rows than can be held are refused for tables with the way out, and written as CSV."""
+    text = "base: {model: llama-3-8b, on: h100-sxm}\ngrid: {batch: '1:400', context: '1:300'}\n"
+    path = written(tmp_path, text + "measure: [bound_s]\n")
+    ran = rooflm("study", path)
+    assert ran.code == Exit.USAGE
+    assert "--output rows.csv" in ran.err
+    out = tmp_path / "rows.csv"
+    assert rooflm("study", path, "--output", str(out)).code == Exit.DONE
+    assert out.read_bytes().count(b"\n") == 400 * 300 + 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--junit", "x.xml"], "Say --check as well"),
+        (["--check", "--figures", "x"], "a check only checks"),
+        (["--format", "csv", "--chart"], "figures are drawn of rows"),
+        (["--resume"], "only CSV is gone on with"),
+        (["--format", "csv", "--resume"], "stdout cannot be gone on with"),
+        (["--figures", "x"], "the study has no figures"),
+        (["--output", "no/such/rows.csv"], "cannot write the output"),
+        (["--output", "no/such/rows.parquet"], "cannot write the output"),
+    ],
+)
+def test_options_that_do_not_go_together(
+    rooflm: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
+) -> None:
+    """An option that would be ignored is refused, and so is a file that cannot be written."""
+    monkeypatch.chdir(tmp_path)
+    ran = rooflm("study", written(tmp_path, BASE), *words)
+
+    assert ran.code == Exit.USAGE
+    assert said in ran.err
+
+
+def test_blocks_cover_the_points(tmp_path: Path) -> None:
+    """Blocks tell their points before they are worked out, and hold as many."""
+    ready = ready_of(tmp_path, STREAM)
+
+    for points, work in blocks(ready):
+        assert len(to_rows(work())) == points
+    assert sum(points for points, _ in blocks(ready)) == ready.points == 32
+    assert is_map(ready.keys)
