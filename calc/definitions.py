@@ -48,6 +48,7 @@ from .symbols import (
     Values,
     count,
     letter,
+    number,
     sympy,
 )
 from .timing import bandwidth_time, compulsory_bytes, flops, sending_time, step_time, throughput
@@ -104,6 +105,27 @@ def compose(expression: Expr, known: Definitions) -> Expr:
     while names := [s for s in expression.free_symbols if s.name in known]:
         expression = expression.subs({s: known[s.name] for s in names})
     return expression
+
+
+def evaluated(
+    name: str, known: Definitions, values: Values, found: dict[str, float | None]
+) -> float | None:
+    """Work a quantity out from its subtotals; None inside a sum, where it has no single value.
+
+    found: what was worked out before, which is added to. Only a sum is composed first, since what
+    is inside it depends on its index: composing all would take most of the time of an explanation.
+    """
+    if name not in found:
+        expression = known[name]
+        if expression.has(sympy.Sum):
+            expression = compose(expression, known)
+        parts: Values = {
+            s: evaluated(s.name, known, values, found) if s.name in known else values.get(s)
+            for s in expression.free_symbols
+        }
+        whole = all(part is not None for part in parts.values())
+        found[name] = number(expression, parts) if whole else None
+    return found[name]
 
 
 def definitions(question: Question, symbolic: Symbolic) -> Definitions:

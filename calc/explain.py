@@ -10,8 +10,8 @@ from .case import Case, engine_time, few_sequences, fullest, max_sequences, slow
 from .definitions import (
     Definitions,
     Question,
-    compose,
     definitions,
+    evaluated,
     model_definitions,
     point,
 )
@@ -20,7 +20,7 @@ from .formats import FORMATS
 from .passes import prefill
 from .requests import prefill_passes
 from .sweep import assumptions
-from .symbols import UNITS, Expr, Values, latex, letter, number, symbolic_case, sympy, text
+from .symbols import UNITS, Expr, Values, latex, letter, symbolic_case, sympy, text
 
 
 def explain(question: Question, quantity: str) -> dict[str, Any]:
@@ -36,7 +36,8 @@ def explain(question: Question, quantity: str) -> dict[str, Any]:
     if few_sequences(whole, question.batch) and _times(used):
         what = "with fewer sequences than stages a token takes what all stages take together"
         raise RooflmError(what, "--batch", "Explain a batch of as many, or sweep this one.")
-    terms = [_term(inner, known, values) for inner in used]
+    found: dict[str, float | None] = {}
+    terms = [_term(inner, known, values, found) for inner in used]
     letters = {s for t in terms for s in known[t["name"]].free_symbols if s.name not in known}
     phase = "decode" if question.work is None else question.work.phase
     return {
@@ -130,22 +131,23 @@ def _of_model(case: Case) -> set[str]:
     return {*model_definitions(alone), "touched_parameters", "untouched"} - {"weights_bytes"}
 
 
-def _term(name: str, known: Definitions, values: Values) -> dict[str, Any]:
+def _term(
+    name: str, known: Definitions, values: Values, found: dict[str, float | None]
+) -> dict[str, Any]:
     """Describe one line of an explanation; a line inside a sum has no single value."""
     expression = tidy(known[name])
     inner = {
-        symbol: number(whole, values)
+        symbol: value
         for symbol in expression.free_symbols
-        if symbol.name in known and (whole := compose(symbol, known)).free_symbols <= set(values)
+        if symbol.name in known
+        and (value := evaluated(symbol.name, known, values, found)) is not None
     }
-    whole = compose(expression, known)
-    bound = not whole.free_symbols <= set(values)
     return {
         "name": name,
         "formula": text(expression),
         "latex": latex(expression),
         "substitution": text(expression, {**values, **inner}),
-        "value": None if bound else number(whole, values),
+        "value": evaluated(name, known, values, found),
         "unit": unit_of(name),
     }
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rooflm.calc.case import Case
-from rooflm.calc.definitions import Question, compose, definitions, point
+from rooflm.calc.definitions import Question, compose, definitions, evaluated, point
 from rooflm.calc.engines import find_constants
 from rooflm.calc.explain import resolve
 from rooflm.calc.plain import is_map
@@ -42,7 +42,25 @@ def evaluator(question: Question) -> Callable[[str], float]:
     symbolic = symbolic_case(question.case)
     known = definitions(question, symbolic)
     values = symbolic.values | point(question)
-    return lambda name: number(compose(known[resolve(name, known)], known), values)
+    found: dict[str, float | None] = {}
+
+    def value_of(name: str) -> float:
+        value = evaluated(resolve(name, known), known, values, found)
+        assert value is not None, name
+        return value
+
+    return value_of
+
+
+def test_a_formula_without_subtotals_gives_the_same() -> None:
+    """Put into one expression, a formula has the value that its subtotals give."""
+    question = Question(lecture_or("llama-2-13b", ()), 3, 700)
+    symbolic = symbolic_case(question.case)
+    known = definitions(question, symbolic)
+    values = symbolic.values | point(question)
+    for name in ("bound_s", "floor_s", "memory_bytes", "tokens_per_s", "max_sequences"):
+        whole = number(compose(known[name], known), values)
+        assert evaluated(name, known, values, {}) == pytest.approx(whole, rel=1e-12), name
 
 
 def lecture_or(model: str, more: tuple[str, ...], estimates: bool = False) -> Case:

@@ -35,7 +35,7 @@ def case_of(index: int) -> Case:
     return Case(model, machine, precision_of(None, natural=natural_format(machine)))
 
 
-@pytest.mark.parametrize("index", range(0, len(PRESETS), 3), ids=PRESETS[::3])
+@pytest.mark.parametrize("index", range(0, len(PRESETS), 5), ids=PRESETS[::5])
 def test_a_solved_batch_meets_its_target_and_the_next_does_not(index: int) -> None:
     """What fits, what is within a latency, what reaches a throughput, what is compute-bound."""
     case = case_of(index)
