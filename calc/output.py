@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -240,7 +241,9 @@ def _replace(content: bytes, path: Path) -> None:
         os.chmod(name, mode)
         os.replace(name, path)
     except BaseException:
-        os.unlink(name)
+        # An interrupt may come after the file took its place, and has to stay an interrupt.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
         raise
 
 

@@ -737,3 +737,24 @@ def test_completion_knows_the_names() -> None:
 
     assert "llama-2-13b" in complete("rooflm show llama-2")
     assert "h100-sxm" in complete("rooflm sweep gpt2 --on h100")
+
+
+def test_an_interrupt_after_writing_is_an_interrupt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C just as a file has taken its place is no failure to write, and the file is whole."""
+    from rooflm.calc import output
+
+    replace = os.replace
+
+    def late(source: str, target: str) -> None:
+        replace(source, target)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(output.os, "replace", late)
+    path = tmp_path / "x.json"
+    with pytest.raises(KeyboardInterrupt):
+        output.write_file(b"{}", str(path), "--output")
+
+    assert path.read_bytes() == b"{}"
+    assert list(tmp_path.iterdir()) == [path]

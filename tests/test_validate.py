@@ -347,9 +347,9 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
             break
         time.sleep(0.1)
     started.send_signal(signal.SIGINT)
-    started.communicate(timeout=60)
+    _, said = started.communicate(timeout=60)
 
-    assert started.returncode == 130
+    assert started.returncode == 130, said[-2000:]
     answer = json.loads(kept.read_text("utf-8"))
     assert answer["interrupted"]
     assert 2 <= answer["summary"]["measured"] < 384
