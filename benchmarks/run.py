@@ -30,8 +30,8 @@ from rooflm.calc.model import Model, cache_elements, ledger
 from rooflm.calc.passes import BF16, decode
 from rooflm.calc.presets import find_machine, find_model
 from rooflm.calc.study import blocks, prepare
-from rooflm.calc.study_answer import write_csv
 from rooflm.calc.study_file import read_study
+from rooflm.calc.study_stream import write_csv
 from rooflm.calc.sweep import sweep
 from rooflm.calc.timing import Rates, compulsory_bytes, flops, step_time
 from rooflm.calc.typed import Counting, make_case

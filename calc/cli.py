@@ -444,6 +444,9 @@ def _of_a_step(
     wanted = "estimate" in quantity or quantity in TIMES
     alone = not any(layout.values()) and not on[:1].isdigit()
     plain = phase in (None, "decode") and alone and not sensitivity
+    if sensitivity and ("estimate" in quantity or how != Estimating()):
+        what = "elasticities are those of the bound, which has a formula to differentiate"
+        raise RooflmError(what, "--sensitivity", "Ask for bound_s, without --engine.")
     if not plain and ("estimate" in quantity or how != Estimating()):
         what = "estimates are explained of decode steps on one device"
         raise RooflmError(what, "QUANTITY", "Leave out --phase, --tp and the like.")

@@ -87,8 +87,9 @@ def study(
     """
     from .study import prepare
     from .study_answer import answer as answer_of
-    from .study_answer import interrupted, rows_of, write_csv, write_parquet
+    from .study_answer import interrupted, rows_of
     from .study_file import read_study
+    from .study_stream import write_csv, write_parquet
 
     parquet = str(how["output"]).endswith(".parquet")
     printing = printing_of(how["format"], None if parquet else how["output"], how["quiet"])
@@ -190,7 +191,12 @@ def report(
     rows, whole = rows_of(ready, progress_on(sys.stderr))
     if not whole:
         raise interrupted(f"interrupted: {len(rows):,} of {ready.points:,} rows were finished")
-    write(page(ready, answer_of(ready, rows)), path)
+    answer = answer_of(ready, rows)
+    write(page(ready, answer), path)
+    wrong = sum(not v["holds"] for v in answer["expectations"])
+    if wrong:
+        told = f"{wrong:,} of {len(answer['expectations']):,} expectations do not hold"
+        tell_on_stderr(f"{told}: rooflm study {file} --check")
     tell_on_stderr(f"written: {path}", quiet or path == "-")
 
 

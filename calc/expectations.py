@@ -126,9 +126,11 @@ def parse_wanted(quantity: str, value: Any, where: str) -> Wanted:
     if not isinstance(value, str) or not value.strip():
         raise RooflmError("a value is expected", where, "Write 23.80ms ± 0.01ms, or fits: false.")
     text = value.strip()
+    if text.lower() in ("yes", "no", "true", "false", "on", "off"):
+        raise RooflmError(f"'{text}' is a text here", where, "Write true or false.")
     sign = re.match(r"(<=|>=|<|>)\s*(.+)", text)
     if sign:
-        end = _figure(sign[2], quantity, where)[0]
+        end = _with_unit(*_read(sign[2], quantity, where), quantity, where)
         low, high = (end, None) if ">" in sign[1] else (None, end)
         return Wanted(text, low, high, strict="=" not in sign[1])
     for pattern, make in ((r"\s*(?:±|\+-|\+/-)\s*", _spread), (r"\s*\.\.\s*", _range)):
@@ -152,10 +154,10 @@ def _spread(text: str, parts: Sequence[str], quantity: str, where: str) -> Wante
     """Read VALUE ± SPREAD, the spread in percent or in the unit of the value."""
     (value, unit), (spread, own) = (_read(p, quantity, where) for p in parts)
     if own == "%" and unit != "%":
-        size = abs(_scaled(value, unit, quantity, where))
-        return _around(text, _scaled(value, unit, quantity, where), size * spread / 100)
+        middle = _with_unit(value, unit, quantity, where)
+        return _around(text, middle, abs(middle) * spread / 100)
     unit, own = unit or own, own or unit
-    middle, width = (_scaled(*p, quantity, where) for p in ((value, unit), (spread, own)))
+    middle, width = (_with_unit(*p, quantity, where) for p in ((value, unit), (spread, own)))
     if width < 0:
         raise RooflmError(f"'{printable(text, 40)}' has a negative tolerance", where)
     return _around(text, middle, width)
@@ -165,10 +167,18 @@ def _range(text: str, parts: Sequence[str], quantity: str, where: str) -> Wanted
     """Read LOW..HIGH; a unit at one end is that of both."""
     (low, unit), (high, own) = (_read(p, quantity, where) for p in parts)
     unit, own = unit or own, own or unit
-    ends = _scaled(low, unit, quantity, where), _scaled(high, own, quantity, where)
+    ends = _with_unit(low, unit, quantity, where), _with_unit(high, own, quantity, where)
     if ends[0] > ends[1]:
         raise RooflmError(f"the range '{printable(text, 40)}' ends before it begins", where)
     return Wanted(text, *ends)
+
+
+def _with_unit(value: float, unit: str, quantity: str, where: str) -> float:
+    """Scale a figure of a range, which needs its unit: below 30 would hold of 30 seconds."""
+    if value and not unit and set(_units(quantity)) & {"s", "B"}:
+        fix = f"Units: {_units_told(quantity)}."
+        raise RooflmError(f"{value:g} has no unit of {quantity}", where, fix)
+    return _scaled(value, unit, quantity, where)
 
 
 def _figure(text: str, quantity: str, where: str) -> tuple[float, str]:
@@ -227,11 +237,12 @@ def check_expectations(
     expectations: Sequence[Expectation],
     columns: Sequence[str],
     keys: Mapping[str, Sequence[Any]],
+    samples: Mapping[str, Any],
 ) -> list[Expectation]:
     """Refuse what is expected of a column that is not there, or of rows that are not.
 
-    columns: all of the study; keys: what identifies a row, with all its values. Returns the
-    expectations with counts as numbers.
+    columns: all of the study; keys: what identifies a row, with all its values; samples: a value of
+    each column that is known. Returns the expectations with counts as numbers.
     """
     found: list[Expectation] = []
     for expected in expectations:
@@ -239,8 +250,24 @@ def check_expectations(
             what = f"'{printable(expected.quantity, 40)}' is not measured"
             fix = nearest(expected.quantity, columns) or "Add it to measure."
             raise RooflmError(what, expected.where, fix)
+        _check_kind(expected, samples.get(expected.quantity))
         found.append(replace(expected, at=check_selection(expected.at, keys, expected.where)))
     return found
+
+
+def _check_kind(expected: Expectation, sample: Any) -> None:
+    """Refuse a number of what is a word, and the like: it could never hold."""
+    wanted = expected.wanted
+    if sample is None or wanted.same == (None,):
+        return
+    kind = "true or false" if isinstance(sample, bool) else (
+        "a word" if isinstance(sample, str) else "a number"
+    )  # fmt: skip
+    of: type = type(wanted.same[0]) if wanted.same else float
+    fits = {"true or false": of is bool, "a word": of is str, "a number": of is float}[kind]
+    if not fits:
+        what = f"'{printable(expected.quantity, 40)}' is {kind}, and never '{wanted.text}'"
+        raise RooflmError(what, expected.where)
 
 
 def check_selection(

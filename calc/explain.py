@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -74,10 +74,27 @@ def _defined(question: Question, quantity: str) -> tuple[Question, Values, Defin
     return question, symbolic.values | point(question), definitions(question, symbolic)
 
 
-def defined(question: Question, quantity: str) -> list[tuple[str, Expr]]:
-    """List the formula of a quantity and those of its subtotals, as expressions."""
-    _, _, known = _defined(question, quantity)
-    return [(name, tidy(known[name])) for name in reachable(resolve(quantity, known), known)]
+def formulas(question: Question, quantities: Sequence[str]) -> dict[str, list[tuple[str, Expr]]]:
+    """List the formula of each quantity with those of its subtotals, as expressions.
+
+    Quantities that no formula defines are left out. Estimates of several devices have no symbolic
+    reading, so that times of a layout are bounds.
+    """
+    case = question.case
+    if case.layout is not None:
+        question = replace(question, case=replace(case, constants=None))
+    found: dict[str, list[tuple[str, Expr]]] = {}
+    known: Definitions = {}
+    for quantity in quantities:
+        if not known or case.ranks:
+            # Of a layout the rank decides that a quantity is that of.
+            _, _, known = _defined(question, quantity)
+        try:
+            name = resolve(quantity, known)
+        except RooflmError:
+            continue
+        found[quantity] = [(inner, tidy(known[inner])) for inner in reachable(name, known)]
+    return found
 
 
 def _as_there_is(question: Question, quantity: str) -> Question:

@@ -12,8 +12,9 @@ from .expectations import EXACT, at, judge
 from .output import write_file
 from .plain import is_list, is_map
 from .study import Ready, prepare
-from .study_answer import Tell, inputs, interrupted, rows_of
+from .study_answer import Tell, interrupted, rows_of
 from .study_file import read_study
+from .study_inputs import inputs
 
 SCHEMA = "rooflm.frozen/1"
 

@@ -93,10 +93,9 @@ def words(key: str) -> str:
     """Put a key into words, without its unit."""
     if key in WORDS:
         return WORDS[key]
-    for ending, _, _ in UNITS:
-        if key.endswith(ending) and key != ending:
-            key = key.removesuffix(ending).strip("_")
-            break
+    ending = _ending(key)
+    if ending != key:
+        key = key.removesuffix(ending).strip("_")
     return re.sub("[_.]+", " ", key).strip()
 
 
@@ -116,7 +115,8 @@ def quantity(answer: Answer, key: str, rows: Sequence[Row]) -> Quantity:
     units = answer.get("units")
     if is_map(units) and key in units and not has_unit(key):
         return Quantity(key, said, str(units[key] or 1))
-    unit, scale = next(((u, f) for end, u, f in UNITS if key.endswith(end)), ("1", 1.0))
+    ending = _ending(key)
+    unit, scale = next(((u, f) for end, u, f in UNITS if end == ending), ("1", 1.0))
     sizes = [abs(row[key]) for row in rows if isinstance(row.get(key), int | float)]
     sizes = [size for size in sizes if size > 0] or [1.0]
     most = max(sizes)
@@ -134,7 +134,17 @@ def quantity(answer: Answer, key: str, rows: Sequence[Row]) -> Quantity:
 
 def has_unit(key: str) -> bool:
     """Tell whether the ending of a key names a unit."""
-    return any(key.endswith(ending) for ending, _, _ in UNITS)
+    return bool(_ending(key))
+
+
+def _ending(key: str) -> str:
+    """Find the ending of a key that names a unit; "" of others: a share_of_batch is no batch."""
+    for ending, _, _ in UNITS:
+        whole = ending == "batch"
+        inner = key.endswith(ending if ending.startswith("_") else (f"_{ending}", f".{ending}"))
+        if key == ending or (inner and not whole):
+            return ending
+    return ""
 
 
 def phase_of(line: str) -> str:

@@ -19,10 +19,16 @@ from .labels import words
 from .output import MOST_TABLE_ROWS, Table
 from .pages_study import columns_of, expectations_table, expected_sentence, rows_table, shown_keys
 from .plain import is_map
-from .study import Ready
+from .study import Probe, Ready
 from .study_figures import draw_figures
 
 TEMPLATE = Path(__file__).with_name("report_page.html")
+WIDE = 7.0
+"""Width of a figure beyond which it has panels side by side [inches]."""
+MOST_UNFOLDED = 30
+"""Expectations that are shown without unfolding them."""
+MOST_NAMED = 6
+"""Models or machines that are named below the title; of more their number."""
 MOST_FORMULAS = 40
 """Formulas of a page: quantities times variants whose formulas differ."""
 
@@ -48,7 +54,10 @@ def page(ready: Ready, answer: Answer) -> str:
         _section("The study", f"<pre><code>{escape(_text(ready))}</code></pre>"),
     ]
     intro = f"<p>{escape(answer['says'])}</p>" if answer["says"] else ""
-    told = " and ".join(filter(None, (", ".join(answer["model"]), ", ".join(answer["hardware"]))))
+    told = " on ".join(filter(None, (_names(answer[k], f"{k}s") for k in ("model", "hardware"))))
+    told = told.replace("hardwares", "machines")
+    if answer["draft"]:
+        told += f", drafted by {answer['draft']}"
     intro += f'<p class="dim">{escape(told)}</p>' if told else ""
     made = f"rooflm report {name}"
     return Template(TEMPLATE.read_text("utf-8")).substitute(
@@ -58,6 +67,10 @@ def page(ready: Ready, answer: Answer) -> str:
         sections="\n".join(sections),
         footer=f"Made by <code>{escape(made)}</code>, rooflm {escape(version('rooflm'))}.",
     )
+
+
+def _names(names: Sequence[str], kind: str) -> str:
+    return ", ".join(names) if len(names) <= MOST_NAMED else f"{len(names)} {kind}"
 
 
 def _section(title: str, body: str) -> str:
@@ -84,8 +97,11 @@ def _text(ready: Ready) -> str:
     return "\n".join(Path(path).read_text("utf-8-sig") for path in files)
 
 
-def table(shown: Table, values: Sequence[Sequence[Any]] = (), sortable: bool = False) -> str:
-    """Write a table; values: what each cell sorts by."""
+def table(
+    shown: Table, values: Sequence[Sequence[Any]] = (), sortable: bool = False,
+    failing: Sequence[bool] = (),
+) -> str:  # fmt: skip
+    """Write a table; values: what each cell sorts by; failing: which rows tell of a failure."""
     heads = "".join(
         f'<th scope="col"{" class=word" if shown.is_words(i) else ""}>{escape(head)}</th>'
         for i, head in enumerate(shown.heads)
@@ -99,7 +115,8 @@ def table(shown: Table, values: Sequence[Sequence[Any]] = (), sortable: bool = F
             number = isinstance(value, int | float) and not isinstance(value, bool)
             data = f' data-value="{value!r}"' if number else ""
             cells.append(f"<td{kind}{data}>{escape(cell)}</td>")
-        rows.append(f"<tr>{''.join(cells)}</tr>")
+        marked = " class=fails" if failing and failing[r] else ""
+        rows.append(f"<tr{marked}>{''.join(cells)}</tr>")
     label = escape(shown.title or "table")
     caption = f"<caption>{label}</caption>" if shown.title else ""
     kind = ' class="sortable"' if sortable else ""
@@ -132,11 +149,17 @@ def _expected(answer: Answer) -> Iterator[str]:
     heads = (*shown.heads[:-1], "holds")
     laid = Table(heads, rows, shown.title, shown.keys, ("expected", "found"))
     sources = list(dict.fromkeys(v["source"] for v in verdicts if v["source"]))
-    yield _section("What was expected", said + table(laid) + (_list(sources) if sources else ""))
+    body = table(laid, failing=[not v["holds"] for v in verdicts])
+    if right and len(verdicts) > MOST_UNFOLDED:
+        body = f"<details><summary>All {len(verdicts):,}</summary>{body}</details>"
+    yield _section("What was expected", said + body + (_list(sources) if sources else ""))
 
 
 def _variants(answer: Answer) -> Iterator[str]:
     parts: list[str] = []
+    first = ", ".join(answer["one_at_a_time"])
+    if first:
+        parts.append(f"<p>Each command is of the first {escape(first)}; the others are alike.</p>")
     for variant in answer["variants"]:
         changes = ", ".join(
             f"{k} {at(v) if is_map(v) else v}" for k, v in variant["changes"].items()
@@ -167,9 +190,12 @@ def _figures(ready: Ready, answer: Answer) -> Iterator[str]:
         title = figure.title or KINDS[figure.kind].says
         text = _own_ids(svg(drawing, transparent=True), f"f{i}-")
         said = described(drawing, KINDS[figure.kind].says)
-        start = f'<svg role="img" aria-label="{escape(title)}" aria-describedby="f{i}-said" '
+        # A wide figure is scrolled on a narrow screen: its text would be too small to read.
+        wide = ' class="wide"' if drawing.get_figwidth() > WIDE else ""
+        start = f'<svg{wide} role="img" aria-label="{escape(title)}" aria-describedby="f{i}-said" '
         drawn.append(
-            f"<figure>\n{text.replace('<svg ', start, 1)}\n<figcaption>{escape(title)}"
+            f'<figure>\n<div class="scroll">{text.replace("<svg ", start, 1)}</div>\n<figcaption>'
+            f"{escape(title)}"
             f'<details><summary>In words</summary><p id="f{i}-said">{escape(said)}</p></details>'
             "</figcaption>\n</figure>"
         )
@@ -212,21 +238,16 @@ def _short(value: Any) -> str:
 def _formulas(ready: Ready, answer: Answer) -> Iterator[str]:
     """Write the formula of each quantity, once for all variants that share it."""
     from .definitions import Question
-    from .explain import defined
+    from .explain import formulas
     from .symbols import mathml, text
 
     shared: dict[tuple[str, ...], tuple[str, list[str]]] = {}
     for name, probe in ready.probes.items():
         if ready.study.command != "sweep" or probe.case is None or probe.failed:
             return
-        case, row = case_of(probe.words), probe.rows[0]
-        works = works_of(probe.words)
+        case, row, works = case_of(probe.words), probe.rows[0], works_of(probe.words)
         question = Question(case, row["batch"], row["context_tokens"], works[0] if works else None)
-        for key in ready.measured:
-            try:
-                lines = defined(question, key)
-            except RooflmError:
-                continue
+        for lines in formulas(question, _formulated(ready, probe)).values():
             told = tuple(f"{inner} = {text(formula)}" for inner, formula in lines)
             if told not in shared and len(shared) < MOST_FORMULAS:
                 rendered = "\n".join(f'<div class="formula">{mathml(n, f)}</div>' for n, f in lines)
@@ -243,3 +264,12 @@ def _formulas(ready: Ready, answer: Answer) -> Iterator[str]:
         )
     if parts:
         yield _section("Formulas", "\n".join(parts))
+
+
+def _formulated(ready: Ready, probe: Probe) -> list[str]:
+    """Name the quantities whose formulas are those of the rows: no estimates of layouts."""
+    estimated = probe.rows[0].get("basis") == "estimate"
+    if not estimated or probe.case is None or probe.case.layout is None:
+        return list(ready.measured)
+    timed = ("time_s", "tokens_per_s", "output_usd_per_mtok", "joules_per_token")
+    return [key for key in ready.measured if "estimate" not in key and not key.startswith(timed)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -115,14 +115,22 @@ def prepare(study: Study) -> Ready:
             raise RooflmError(what, study.text.where("measure", i), close)
     columns = [*keys, *measured, *study.derive, *study.facts]
     columns += ["reason"] if gaps or "reason" in study.measure else []
-    _check_names(study, columns)
+    _check_names(study, columns, known)
     _check_figures(study, [*columns, *known])
     figures = tuple(replace(f, at=check_selection(_several(f.at), keys, f.where))
                     for f in study.figures)  # fmt: skip
-    expect = tuple(check_expectations(study.expect, columns, keys))
+    expect = tuple(check_expectations(study.expect, columns, keys, _samples(probes)))
     return Ready(
         study, tuple(columns), keys, measured, expect, figures, probes, "reason" in columns
     )
+
+
+def _samples(probes: Mapping[str, Probe]) -> dict[str, Any]:
+    """Take a value of each column from the first points, where one is known."""
+    found: dict[str, Any] = {}
+    for probe in probes.values():
+        found |= {k: v for row in probe.rows for k, v in row.items() if v is not None}
+    return found
 
 
 def _several(at: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
@@ -252,13 +260,16 @@ def axis_columns(study: Study) -> list[str]:
     return [COLUMNS.get(name, name.removeprefix("set.")) for name in study.axes]
 
 
-def _check_names(study: Study, columns: Sequence[str]) -> None:
-    """Refuse names that are no column: in arithmetic, facts and tolerances."""
+def _check_names(study: Study, columns: Sequence[str], known: Iterable[str]) -> None:
+    """Refuse names that are no column: in arithmetic, facts and tolerances.
+
+    known: what the command answers, whether it is measured or not, which arithmetic may use.
+    """
     twice = next((c for i, c in enumerate(columns) if c in columns[:i]), None)
     if twice is not None:
         kind = "derive" if twice in study.derive else "facts"
         raise RooflmError(f"'{twice}' is a column already", study.text.where(kind, twice))
-    before: list[str] = [c for c in columns if c not in study.derive]
+    before: list[str] = [c for c in (*columns, *known) if c not in study.derive]
     for name, expression in study.derive.items():
         for used in expression.names:
             variant, own = split_name(study, used, before)
@@ -395,10 +406,11 @@ def _block(
     for name, expression in study.derive.items():
         used: dict[str, Any] = {}
         for word in expression.names:
-            of, column = split_name(study, word, columns)
+            of, column = split_name(study, word, {**own, **columns})
             if of and of not in others:
                 others[of] = _measured(ready, of, combo, part)
-            used[word] = others[of].get(column, columns[column]) if of else columns[column]
+            there = others[of] if of else {**own, **columns}
+            used[word] = there.get(column, columns.get(column, [ABSENT.get(column)] * size))
         columns[name] = _derived(expression, used, size, study.text.where("derive", name))
     for name, fact in study.facts.items():
         columns[name] = [fact.values.get(variant)] * size

@@ -38,7 +38,7 @@ from .options import (
 
 from .options import AccountingName, Block, Chunk, DenoiseBlock, DenoiseSteps, Prefix  # isort: skip
 from .plain import is_list, is_map
-from .units import parse_counts
+from .units import parse_counts, parse_time
 from .yamlfile import Key, load, read_text
 
 COMMANDS = ("sweep", "speculate")
@@ -256,7 +256,8 @@ def _merged(path: Path, before: tuple[Path, ...]) -> Text:
     for key, new in own.value.items():
         inner = said.get(key)
         if is_map(new) and is_map(inner):
-            said[key] = inner | new
+            # null takes what the other file says away.
+            said[key] = {k: v for k, v in (inner | new).items() if v is not None}
             replaced = [(key, name) for name in new]
         else:
             said[key] = new
@@ -551,9 +552,20 @@ def _figures(value: Any, text: Text) -> tuple[Drawn, ...]:
             raise RooflmError(f"two figures are called '{name}'", text.where("figures", i), fix)
         title = _word(said.get("title", ""), text.where("figures", i, "title"))
         at = _map(said.get("at"), text, ("figures", i, "at"))
-        options = {k: v for k, v in said.items() if k not in FIGURE}
+        options = {
+            k: _time(v, text.where("figures", i, k)) if k.endswith("_s") else v
+            for k, v in said.items()
+            if k not in FIGURE
+        }
         found.append(Drawn(kind, name, title, options, at, text.where("figures", i)))
     return tuple(found)
+
+
+def _time(value: Any, where: str) -> float:
+    """Read a time with its unit."""
+    if not isinstance(value, str):
+        raise RooflmError("a time has a unit", where, "Write 30ms.")
+    return parse_time(value, where)
 
 
 def _expectations(value: Any, variants: Mapping[str, Any], text: Text) -> tuple[Expectation, ...]:

@@ -101,10 +101,19 @@ def page(shown: list[Shown]) -> str:
         own = [one for one in shown if one.kind == kind]
         lines += [f"## {kind}", "", f"{about.says} It draws what `rooflm {about.command}` answers."]
         if kind == "validation":
-            lines += ["", "![](validation.svg)", ""]
+            lines += ["", "![Measured steps against predictions](validation.svg)", ""]
+            lines += [
+                "Measured steps against predictions: `rooflm validate --from RUN.json --plot FILE`"
+            ]
         for one in own:
-            alt = one.title or about.says
-            lines += ["", f"![{alt}](figures/{one.name}.svg)", "", f"{alt}: `{one.command}`"]
+            alt = (one.title or about.says).rstrip(".")
+            option = " --plot FILE" if one.command.startswith("rooflm levers") else ""
+            lines += [
+                "",
+                f"![{alt}](figures/{one.name}.svg)",
+                "",
+                f"{alt}: `{one.command}{option}`",
+            ]
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 

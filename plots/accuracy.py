@@ -67,9 +67,22 @@ def _caption(answer: Answer, judged: list[Row]) -> str:
         f" Thin lines: the band of each estimate; {100 * coverage:.0f} % of the measurements lie "
         "in theirs."
     )  # fmt: skip
+    rows = [row for row in answer["rows"] if row.get("measured_s") is not None]
+    of = f" of {len(rows):,}" if len(rows) > len(judged) else ""
+    said = [_which(judged, "engine", "engines"), _which(judged, "hardware", "machines")]
+    which = "; ".join(filter(None, said))
+    which = f" ({which})" if which else ""
+    without = "; the others have no estimate or are excluded" if of else ""
     return (
-        f"{len(judged):,} published measurements, each estimated with constants fitted without it: "
+        f"{len(judged):,}{of} published measurements{which}, each estimated with constants "
+        f"fitted without it{without}: "
         f"median error {100 * (total['error_median'] or 0):.1f} %, nine of ten below "
         f"{100 * (total['error_p90'] or 0):.0f} %. Black lines: equal, and 20 % to either side."
         f"{inside}"
     )
+
+
+def _which(rows: list[Row], key: str, several: str) -> str:
+    """Name what is among the rows, so that a part is not taken for all that is published."""
+    names = list(dict.fromkeys(str(row[key]) for row in rows if row.get(key)))
+    return ", ".join(names) if len(names) <= 4 else f"{len(names)} {several}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .style import SMALL, USUAL, WAYS, Way
@@ -52,7 +52,8 @@ def label_axes(ax: Any, x: str, y: str) -> None:
     sides = (size.width * ax.figure.get_figwidth(), size.height * ax.figure.get_figheight())
     for way, label, inches in zip(WAYS, (x, y), sides, strict=True):
         long = points(label, USUAL) / (72 * inches)
-        lines = textwrap.wrap(label, max(12, int(len(label) / long))) if long > 1 else [label]
+        most = max(12, int(len(label) / long)) if long > 1 else len(label) + 1
+        lines = textwrap.wrap(label, most, break_on_hyphens=False)
         getattr(ax, f"set_{way}label")("\n".join(lines))
 
 
@@ -64,6 +65,30 @@ def linear(ax: Any, way: Way) -> None:
         return plain(value)
 
     getattr(ax, f"{way}axis").set_major_formatter(FuncFormatter(written))
+
+
+LEAST_SPAN = 0.05
+"""Share of the largest value below which the differences of an axis from 0 could not be seen."""
+
+
+def from_zero(values: Iterable[float]) -> bool:
+    """Tell whether a linear axis starts at 0, so that heights are in proportion to values."""
+    known = list(values)
+    return min(known) >= 0 and max(known) - min(known) >= LEAST_SPAN * max(known)
+
+
+def grounded(ax: Any, values: Iterable[float]) -> None:
+    """Let a linear y-axis start at 0, where differences can be seen that way."""
+    linear(ax, "y")
+    if from_zero(values):
+        ax.set_ylim(bottom=0)
+
+
+def floating(label: str, values: Sequence[float], logs: bool = False) -> str:
+    """Say of an axis that it does not start at 0; nothing where it does, or has no 0."""
+    if logs or min(values) < 0 or from_zero(values) or min(values) == max(values):
+        return ""
+    return f"the axis of '{label}' does not start at 0"
 
 
 def logarithmic(ax: Any, way: Way, base: int = 10) -> None:

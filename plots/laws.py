@@ -23,6 +23,9 @@ def draw(answer: Answer) -> Figure:
     times the residual law.
     """
     keys = ("token", "draft", "target", "accepted_mass", "residual", "output")
+    if "rejected_mass" not in answer:
+        what = "the answer has no laws of a draft and a target, so that there is nothing to draw"
+        raise RooflmError(what, "laws", "Take `rooflm speculate --p 0.8,0.2 --q 0.6,0.4`.")
     rows = drawable(answer, "laws", *keys)
     if len(rows) > MOST_TOKENS:
         what = f"{len(rows):,} tokens are more than the {MOST_TOKENS} of a figure"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .axes import points
-from .style import GREY, LINE, SMALL
+from .style import GREY, INK, LINE, SMALL
 
 
 def legend(drawing: Any, entries: Iterable[tuple[Any, str]]) -> None:
@@ -98,7 +98,7 @@ def annotate(ax: Any, notes: Sequence[tuple[float, float, str]]) -> None:
         for dx, dy, across, up in OFFSETS:
             note = ax.annotate(
                 text, (x, y), xytext=(dx, dy), textcoords="offset points", ha=across, va=up,
-                fontsize=SMALL, color="#404040",
+                fontsize=SMALL, color=INK,
             )  # fmt: skip
             note.set_in_layout(False)
             box = note.get_window_extent().padded(1)

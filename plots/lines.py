@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..calc.labels import quantity
-from .axes import counted, label_axes, linear, logarithmic
-from .legends import entries, legend
-from .series import Answer, drawable, few, left_out, series, sources
-from .style import DASHES, MARKERS, PALETTE, WAYS, caption, figure
+from .axes import counted, floating, grounded, label_axes, linear, logarithmic
+from .legends import entries, legend, line_handle
+from .series import Answer, drawable, few, fits, left_out, pieces, series, sources, timed
+from .style import DASHES, MARKERS, PALETTE, WAYS, caption, figure, marked
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,7 +17,7 @@ LOGS = ("", "x", "y", "xy")
 
 
 def draw(answer: Answer, x: str = "batch", y: str = "tokens_per_s", log: str = "") -> Figure:
-    """Draw a line a series of rows, ordered along x.
+    """Draw a line a series of rows, ordered along x; what does not fit is dotted and hollow.
 
     x, y: columns; log: the axes that are logarithmic.
     """
@@ -27,22 +27,39 @@ def draw(answer: Answer, x: str = "batch", y: str = "tokens_per_s", log: str = "
     rows = drawable(answer, "lines", x, y)
     along, up = quantity(answer, x, rows), quantity(answer, y, rows)
     lines = few(series(answer, rows, x), "lines")
-    notes = (left_out(answer, rows), sources(answer, x, y))
-    drawing, (ax,) = figure(1, caption(answer, *notes))
+    heights = [up.of(row) for row in rows]
+    notes = (left_out(answer, rows), sources(answer, x, y), floating(up.words, heights, "y" in log))
+    drawing, (ax,) = figure(1, caption(answer, *notes, timed=timed(answer, x, y)))
+    cut = not all(map(fits, rows))
     for i, line in enumerate(lines):
         ordered = sorted(line.rows, key=along.of)
-        ax.plot(
-            [along.of(r) for r in ordered], [up.of(r) for r in ordered], linestyle=DASHES[i],
-            color=PALETTE[i], marker=MARKERS[i], markersize=4, linewidth=1.3,
-            label=line.label or None,
-        )  # fmt: skip
+        parts = pieces(ordered)
+        # What fits stands for the line in the legend.
+        first = next((piece for piece in parts if piece.fits), parts[0])
+        for piece in parts:
+            across = [along.of(r) for r in piece.rows]
+            label = line.label if piece is first else f"_{line.label}"
+            ax.plot(
+                across, [up.of(r) for r in piece.rows], color=PALETTE[i], marker=MARKERS[i],
+                linestyle=":" if not piece.fits else "-" if cut else DASHES[i],
+                markerfacecolor=PALETTE[i] if piece.fits else "white",
+                zorder=2 if piece.fits else 1.9, markersize=4, linewidth=1.3,
+                label=label if line.label else None,
+                markevery=marked(across),
+            )  # fmt: skip
     for way, shown in zip(WAYS, (along, up), strict=True):
         values = [shown.of(row) for row in rows]
         if way in log:
             whole = way == "x" and all(isinstance(row[x], int) for row in rows)
             (counted(ax, way, values) if whole else logarithmic(ax, way))
+        elif way == "y":
+            grounded(ax, heights)
         else:
             linear(ax, way)
     label_axes(ax, along.label, up.label)
-    legend(drawing, entries(ax))
+    told = entries(ax)
+    if cut:
+        told.append((line_handle(linestyle=":", marker="o", markerfacecolor="white"),
+                     "does not fit"))  # fmt: skip
+    legend(drawing, told)
     return drawing

@@ -126,9 +126,10 @@ def _capacities(ax: Any, rows: Sequence[Row]) -> None:
 
 
 def _write(ax: Any, rows: Sequence[Row], ends: list[float], most: float) -> float:
-    """Write the total beside each bar, clear of its capacity; returns where the axis may end [GB].
+    """Write the total beside each bar; returns where the axis may end [GB].
 
-    most: the longest bar or capacity [GB].
+    Where it would touch the capacity it stands in the end of the bar: beyond the line it would
+    read as more than fits. most: the longest bar or capacity [GB].
     """
     # Names take a third of the width or so.
     gb_of_point = 1.15 * most / (72 * 7.0 * 0.66)
@@ -138,9 +139,16 @@ def _write(ax: Any, rows: Sequence[Row], ends: list[float], most: float) -> floa
         text += ", does not fit" if row.get("fits") is False else ""
         at, wide = end + 4 * gb_of_point, (points(text) + 6) * gb_of_point
         limit = GB * (row.get("capacity_bytes") or 0)
+        how: dict[str, Any] = {"va": "center", "fontsize": SMALL}
+        if end <= limit < at + wide and wide <= end:
+            patch = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
+            ax.text(end - 4 * gb_of_point, i, text, ha="right", bbox=patch, **how)
+            continue
         if end <= limit < at + wide:
-            at = limit + 4 * gb_of_point
-        ax.text(at, i, text, va="center", fontsize=SMALL)
+            # Too short a bar: with its capacity the total cannot be mistaken.
+            text = f"{text} of {limit:,.1f}"
+            at, wide = limit + 4 * gb_of_point, (points(text) + 6) * gb_of_point
+        ax.text(at, i, text, **how)
         reach = max(reach, at + wide)
     return reach
 

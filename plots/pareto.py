@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..calc.errors import RooflmError, check_choice
-from ..calc.labels import quantity
-from .axes import label_axes, linear, logarithmic
+from ..calc.labels import quantity, words
+from .axes import floating, grounded, label_axes, linear, logarithmic
 from .legends import annotate, entries, legend, line_handle
 from .series import (
     Answer,
@@ -24,6 +24,7 @@ from .series import (
     rows_of,
     series,
     sources,
+    timed,
     wide,
 )
 from .style import BLACK, MARKERS, MOST_SERIES, PALETTE, WAYS, caption, figure
@@ -36,23 +37,44 @@ GOALS: tuple[Better, Better] = ("low", "high")
 SIZES = ("batch", "context_tokens", "prompt_tokens", "output_tokens", "draft_tokens", "devices")
 """Counts that make points of a series, not a series of their own."""
 
+HIGH = re.compile(
+    r"(per_s(_per_device)?|max_sequences|max_context_tokens|margin_bytes|speedup\w*|intensity\w*"
+    r"|throughput_gain)$"
+)
+LOW = re.compile(
+    r"(_s|bytes|bytes_per_token|elements|usd|usd_per_\w+|joules|joules_per_\w+|devices|_kept)$"
+)
+"""Endings of columns of which more, and of which less, is better."""
+NEITHER = re.compile(r"capacity\w*_bytes$")
+MOST_NAMED = 60
+"""Points that are named; the caption has the values of more."""
+
 
 def draw(answer: Answer, x: str = "time_s", y: str = "", better: str = "") -> Figure:
     """Draw every row as a point, and a step line through the rows that no other row beats.
 
     x, y: columns, usually time and tokens/s of a device; better: "low" or "high" of each, such
-    as low/high; what is not said follows from the column: less is better of time,
-    bytes, money and energy, more of all else. Rows that do not fit are hollow and beat nothing.
+    as low/high; what is not said follows from the column: less is better of time, memory, bytes
+    that are read, money, energy and devices, more of rates, speed-ups and of what fits. Of all
+    else it has to be said. Rows that do not fit are hollow and beat nothing.
     """
     y = y or _usual(answer)
-    ways = _ways(better, x, y)
     rows = drawable(answer, "pareto", x, y)
+    ways = _ways(better, x, y)
     lines = few(_coloured(answer, rows, x), "pareto")
     along, up = quantity(answer, x, rows), quantity(answer, y, rows)
     front = front_of([row for row in rows if fits(row)], x, y, ways)
     goals = f"better: {_said(ways[0])} across, {_said(ways[1])} up"
-    notes = (goals, left_out(answer, rows), sources(answer, x, y))
-    drawing, (ax,) = figure(1, caption(answer, *notes), width=5.8, height=4.6)
+    # What tells the rows of a series apart; the series says the rest.
+    keys = list(dict.fromkeys(
+        key for line in lines for key in differing(line.rows, identities(answer))
+        if key not in (x, y)
+    ))  # fmt: skip
+    heights = [up.of(row) for row in rows]
+    notes = (goals, *(_values(key, rows) for key in keys), left_out(answer, rows),
+             sources(answer, x, y), floating(up.words, heights, wide(heights)))  # fmt: skip
+    about = caption(answer, *notes, timed=timed(answer, x, y))
+    drawing, (ax,) = figure(1, about, width=5.8, height=4.6)
     size = 26 if len(rows) <= 200 else 9
     for i, line in enumerate(lines):
         for fitting in (True, False):
@@ -63,7 +85,11 @@ def draw(answer: Answer, x: str = "time_s", y: str = "", better: str = "") -> Fi
                     facecolors=PALETTE[i] if fitting else "white", edgecolors=PALETTE[i],
                     linewidths=1.1, zorder=3, label=line.label or "rows",
                 )  # fmt: skip
-    if front:
+    if len(front) == 1:
+        (best,) = front
+        ax.plot([along.of(best)], [up.of(best)], linestyle="none", marker="o", markersize=10,
+                markerfacecolor="none", color=BLACK, label="nothing beats this")  # fmt: skip
+    elif front:
         # What is reached at one place is reached at every worse one.
         ax.plot(
             [along.of(r) for r in front], [up.of(r) for r in front], color=BLACK, linewidth=1,
@@ -71,22 +97,40 @@ def draw(answer: Answer, x: str = "time_s", y: str = "", better: str = "") -> Fi
             label="nothing beats these",
         )  # fmt: skip
     for way, shown in zip(WAYS, (along, up), strict=True):
-        (logarithmic if wide(shown.of(row) for row in rows) else linear)(ax, way)
+        if wide(shown.of(row) for row in rows):
+            logarithmic(ax, way)
+        elif way == "y":
+            grounded(ax, heights)
+        else:
+            linear(ax, way)
     label_axes(ax, along.label, up.label)
     told = entries(ax)
     if any(not fits(row) for row in rows):
         hollow: dict[str, Any] = {"linestyle": "none", "marker": "o", "markerfacecolor": "white"}
         told.append((line_handle(**hollow), "does not fit"))
     legend(drawing, told)
-    # What tells the rows of a series apart; the series says the rest.
-    keys = list(dict.fromkeys(
-        key for line in lines for key in differing(line.rows, identities(answer))
-        if key not in (x, y)
-    ))  # fmt: skip
+    others = [row for row in rows if not any(row is best for best in front)]
+    told_of = [*front, *(others if len(rows) <= MOST_NAMED else ())]
     annotate(ax, [
-        (along.of(r), up.of(r), ", ".join(named(k, r.get(k)) for k in keys)) for r in front if keys
+        (along.of(r), up.of(r), ", ".join(named(k, r.get(k)) for k in keys))
+        for r in told_of if keys
     ])  # fmt: skip
     return drawing
+
+
+def _values(key: str, rows: Sequence[Row]) -> str:
+    """Say which values of a key the points have: batch 1, 16 and 64."""
+    values = list(dict.fromkeys(row.get(key) for row in rows))
+    if len(values) == 1:
+        return named(key, values[0])
+    if all(isinstance(v, int | float) for v in values):
+        values.sort()
+    each = [f"{v:,.10g}" if isinstance(v, int | float) else str(v) for v in values]
+    if len(each) <= 8:
+        return f"{words(key)} {', '.join(each[:-1])} and {each[-1]}"
+    if all(isinstance(v, int | float) for v in values):
+        return f"{words(key)} {each[0]} to {each[-1]}"
+    return f"{len(each)} values of {words(key)}"
 
 
 def _coloured(answer: Answer, rows: Sequence[Row], x: str) -> list[Series]:
@@ -128,10 +172,22 @@ def _ways(better: str, x: str, y: str) -> tuple[Better, Better]:
     for word, key in zip(said, (x, y), strict=True):
         if word:
             check_choice(word, GOALS, "better")
-        less = key.endswith(("_s", "bytes", "usd_per_mtok", "joules_per_token", "_usd"))
-        usual: Better = "low" if less and not key.endswith("per_s") else "high"
-        found.append("low" if word == "low" else "high" if word == "high" else usual)
+            found.append("low" if word == "low" else "high")
+            continue
+        usual = usual_way(key)
+        if usual is None:
+            what = f"nothing tells whether less or more of '{key}' is better"
+            fix = "Say which of x/y, as `better: low/high` in a study or --better low/high."
+            raise RooflmError(what, "pareto", fix)
+        found.append(usual)
     return found[0], found[1]
+
+
+def usual_way(key: str) -> Better | None:
+    """Tell whether less or more of a column is better; None where its name does not say."""
+    if NEITHER.search(key):
+        return None
+    return "high" if HIGH.search(key) else "low" if LOW.search(key) else None
 
 
 def _said(way: Better) -> str:

@@ -141,11 +141,40 @@ def _roofs(answers: Sequence[Row]) -> list[tuple[str, float, float, float]]:
     return list(dict.fromkeys(_roof(answer) for answer in answers))
 
 
+ALIKE = 0.02
+"""Share by which points may differ that lie on one another."""
+
+
+def _together(tracks: Sequence[Track]) -> list[str]:
+    """Say which parts lie at the same points, so that one hides the others."""
+
+    def same(one: Track, other: Track) -> bool:
+        pairs = [(a, b) for p, q in zip(one[2], other[2], strict=False)
+                 for a, b in zip(p, q, strict=True)]  # fmt: skip
+        alike = all(abs(a - b) <= ALIKE * max(a, b) for a, b in pairs)
+        return len(one[2]) == len(other[2]) and alike
+
+    said: dict[str, list[str]] = {}
+    for phase in dict.fromkeys(phase for _, phase, _ in tracks):
+        left = [track for track in tracks if track[1] == phase]
+        while left:
+            group = [track for track in left if same(left[0], track)]
+            left = [track for track in left if not any(track is other for other in group)]
+            parts = list(dict.fromkeys(part for part, _, _ in group))
+            if len(parts) > 1:
+                text = f"{', '.join(parts[:-1])} and {parts[-1]}"
+                said.setdefault(text, [])
+                said[text] += [phase] if phase not in said[text] else []
+    return [f"{text} lie at one point in {' and in '.join(phases)}"
+            for text, phases in said.items()]  # fmt: skip
+
+
 def _caption(
     answer: Answer, answers: Sequence[Row], tracks: Sequence[Track], without: Sequence[str]
 ) -> str:
     about: dict[str, Any] = {
         "title": answer.get("title"),
+        "rows": [*answers],
         "model": list(dict.fromkeys(str(one["model"]) for one in answers)),
         "hardware": list(dict.fromkeys(str(one["hardware"]) for one in answers)),
         "assumptions": answer.get("assumptions")
@@ -158,6 +187,7 @@ def _caption(
         said.append(ends[0] if len(values) == 1 else f"{ends[0]} to {values[-1]:,}")
     if any(len(points) > 1 for _, _, points in tracks):
         said.append("a line joins an operator of several of them")
+    said += _together(tracks)
     said.append("what is written counts in the time alone")
     peaks = [peak for _, _, peak, _ in _roofs(answers)]
     if any(up > 1.001e-12 * max(peaks) for _, _, points in tracks for _, up in points):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -138,6 +139,41 @@ def named(key: str, value: Any) -> str:
     if key.endswith("_tokens"):
         return f"{words(key).removesuffix(' tokens')} {number} tokens"
     return number if isinstance(value, str) else f"{words(key)} {number}"
+
+
+TIMED = re.compile(
+    r"(?<![a-z])(\w*_s|\w*per_s\w*|\w*usd\w*|\w*joules\w*|\w*speedup\w*|regime|basis)(?![a-z_])"
+)
+"""Names of what is a time or follows from one."""
+
+
+def timed(answer: Answer, *keys: str) -> bool:
+    """Tell whether a column is a time or follows from one, as far as its name or formula says."""
+    derived = answer.get("derive")
+    texts = [str(derived[key]) if is_map(derived) and key in derived else key for key in keys]
+    return any(TIMED.search(text) for text in (*texts, *keys))
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Neighbours along a line that all fit, or that all do not."""
+
+    fits: bool
+    rows: list[Row]
+    """With the neighbour to either side where they do not fit, to which they are joined."""
+
+
+def pieces(ordered: Sequence[Row]) -> list[Piece]:
+    """Cut the rows of a line where what fits begins or ends."""
+    import itertools
+
+    runs = [(key, list(run)) for key, run in itertools.groupby(ordered, fits)]
+    found: list[Piece] = []
+    for i, (fitting, run) in enumerate(runs):
+        before = runs[i - 1][1][-1:] if i and not fitting else []
+        after = runs[i + 1][1][:1] if i + 1 < len(runs) and not fitting else []
+        found.append(Piece(fitting, [*before, *run, *after]))
+    return found
 
 
 def sources(answer: Answer, *keys: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..calc.errors import RooflmError
+from ..calc.plain import is_list, is_map
 from .axes import counted, label_axes, linear
 from .legends import entries, legend, line_handle
 from .series import Answer, Row, Series, drawable, few, series
@@ -22,6 +24,12 @@ def draw(answer: Answer) -> Figure:
     A line for what else differs, such as the context; where several draft lengths were asked for,
     the best of each batch.
     """
+    given = answer.get("rows")
+    batched = is_list(given) and any(is_map(row) and "batch" in row for row in given)
+    if not batched and (answer.get("best") or answer.get("token") or given):
+        fix = "Take `rooflm speculate TARGET --draft DRAFT --acceptance 0.8 --on HARDWARE`."
+        what = "the answer has no batches: costs of drafts and laws are those of one sequence"
+        raise RooflmError(what, "speculation", fix)
     rows = drawable(answer, "speculation", "batch", "context_tokens", "draft_tokens", "speedup")
     lines = few(series(answer, rows, "batch", but=("draft_tokens",)), "speculation")
     drawn = [_best(line) for line in lines]
@@ -66,16 +74,21 @@ def _best(line: Series) -> list[Row]:
 
 
 def _caption(answer: Answer, drawn: Sequence[Row]) -> str:
-    devices = drawn[0].get("devices", 1)
-    about = {**answer}
-    if answer.get("draft") is not None:
-        machine = answer["hardware"] if devices == 1 else f"{devices} x {answer['hardware']}"
-        about |= {"model": f"{answer['model']} drafted by {answer['draft']}", "hardware": machine}
+    about = {**answer, "rows": drawn}
+    drafts, models = (_listed(answer.get(key)) for key in ("draft", "model"))
+    if drafts and models:
+        about["model"] = f"{models} drafted by {drafts}"
     said = [str(answer.get("basis") or drawn[0].get("basis") or "")]
     if answer.get("acceptance") is not None:
-        said.append(f"acceptance {answer['acceptance']}")
+        said.append(f"acceptance {_listed(answer['acceptance'])}")
     for key, unit in (("draft_tokens", "drafted tokens"), ("context_tokens", "tokens of context")):
         values = sorted({row[key] for row in drawn})
         ends = f"{values[0]:,}" if len(values) == 1 else f"{values[0]:,} to {values[-1]:,}"
         said.append(f"{ends} {unit}")
     return caption(about, *said, timed=False)
+
+
+def _listed(value: Any) -> str:
+    """Write one value or several."""
+    each = value if is_list(value) else [value]
+    return ", ".join(str(v) for v in each if v is not None)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 BLUE, VERMILION, GREEN, PURPLE = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
 ORANGE, SKY, BLACK, GREY = "#e69f00", "#56b4e9", "#000000", "#6b6b6b"
+INK = "#404040"
+"""Colour of notes beside points."""
 PALETTE = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BLACK, GREY)
 """Okabe and Ito's colours, grey in place of their yellow, which print loses on white."""
 
@@ -38,6 +40,9 @@ LINE = 0.16
 
 FILE_TYPES = (".png", ".svg", ".pdf")
 
+MOST_MARKERS = 60
+"""Points of a line of which each has a marker; longer lines have some thirty in all."""
+
 Way = Literal["x", "y"]
 WAYS: tuple[Way, Way] = ("x", "y")
 
@@ -51,7 +56,7 @@ def figure(columns: int, caption: str, width: float = WIDTH, height: float = HEI
 
     from matplotlib.figure import Figure
 
-    lines = textwrap.wrap(caption, int(16 * width * columns))
+    lines = textwrap.wrap(caption, int(16 * width * columns), break_on_hyphens=False)
     size = (width * columns, height + LINE * len(lines))
     drawing = Figure(figsize=size, dpi=150, layout="constrained")
     axes: list[Any] = list(drawing.subplots(1, columns, squeeze=False)[0])
@@ -67,6 +72,22 @@ def figure(columns: int, caption: str, width: float = WIDTH, height: float = HEI
     return drawing, axes
 
 
+def marked(across: Sequence[float]) -> list[int] | None:
+    """Choose which points of a line have markers, at even steps of a logarithmic axis.
+
+    across: where they stand, in order. None: all of them.
+    """
+    from bisect import bisect_left
+
+    if len(across) <= MOST_MARKERS:
+        return None
+    first, last, half = across[0], across[-1], MOST_MARKERS // 2
+    logs = first > 0 and last >= 8 * first
+    shares = [i / half for i in range(half + 1)]
+    places = [first * (last / first) ** s if logs else first + (last - first) * s for s in shares]
+    return sorted({min(bisect_left(across, place), len(across) - 1) for place in places})
+
+
 def entitle(drawing: Figure, title: str) -> None:
     """Put a title above a figure that is drawn, and above its legend."""
     drawing.set_figheight(drawing.get_figheight() + 1.5 * LINE)
@@ -77,20 +98,41 @@ def entitle(drawing: Figure, title: str) -> None:
         drawing.suptitle(title, x=0.01, ha="left", **how)
 
 
-def subject(answer: Mapping[str, Any]) -> str:
-    """Name what an answer is about: its title, or models on machines."""
-    title = answer.get("title")
-    if title:
-        return str(title).rstrip(".")
-    named = [_several(answer.get(key), f"{key}s") for key in ("model", "hardware")]
-    return " on ".join(name for name in named if name)
+def subject(answer: Mapping[str, Any]) -> list[str]:
+    """Name what an answer is about: its title, and models on machines.
+
+    Below a title many models or machines are left out, which it speaks for.
+    """
+    title = str(answer.get("title") or "").rstrip(".")
+    models, machines = _each(answer.get("model")), _machines(answer)
+    if title and max(len(models), len(machines)) > 3:
+        return [title]
+    named = (_several(models, "models"), _several(machines, "machines"))
+    return [part for part in (title, " on ".join(name for name in named if name)) if part]
 
 
-def _several(value: Any, kind: str) -> str:
-    if not is_list(value):
-        return "" if value is None else str(value)
-    kind = "machines" if kind == "hardwares" else kind
-    return ", ".join(map(str, value)) if len(value) <= 4 else f"{len(value)} {kind}"
+def _each(value: Any) -> list[str]:
+    return [str(v) for v in (value if is_list(value) else [value]) if v is not None]
+
+
+def _machines(answer: Mapping[str, Any]) -> list[str]:
+    """Name the machines of an answer, each with the number of devices: 8 x h100-sxm."""
+    rows = answer.get("rows")
+    told: list[Mapping[str, Any]] = [answer, *(rows if is_list(rows) else ())]
+    found: list[str] = []
+    for name in _each(answer.get("hardware")):
+        counts = {
+            row["devices"] for row in told
+            if isinstance(row.get("devices"), int) and row.get("hardware", name) in (name, [name])
+        }  # fmt: skip
+        low, high = (min(counts), max(counts)) if counts else (1, 1)
+        times = f"{low} to {high} x " if low < high else f"{high} x " if high > 1 else ""
+        found.append(f"{times}{name}")
+    return found
+
+
+def _several(names: Sequence[str], kind: str) -> str:
+    return ", ".join(names) if len(names) <= 4 else f"{len(names)} {kind}"
 
 
 def caption(answer: Mapping[str, Any], *more: str, timed: bool = True) -> str:
@@ -99,18 +141,22 @@ def caption(answer: Mapping[str, Any], *more: str, timed: bool = True) -> str:
     timed: it shows times, or what follows from them.
     """
     told: list[str] = [str(line) for line in answer.get("assumptions") or ()]
-    said = [subject(answer)]
+    said = subject(answer)
     # The sentence that begins with the phase ends with the formats.
     works = [line for line in told if phase_of(line) and "; weights " in line]
     if len(works) == 1:
         said.append("weights " + works[0].rpartition("; weights ")[2])
     if timed:
         said += _basis(told)
-    if not any(said):
-        said = told[:1]
+    if not said:
+        said = [line for line in told if timed or not _is_basis(line)][:1]
     # Names of options say nothing to those who see a figure.
     plain = [re.sub(r" \(--[^)]*\)", "", line) for line in (*said, *more) if line]
     return "; ".join(plain) + "." if plain else ""
+
+
+def _is_basis(line: str) -> bool:
+    return line.startswith(("time ", "no estimate", "lecture", "band:"))
 
 
 def _basis(told: Sequence[str]) -> list[str]:

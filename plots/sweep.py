@@ -6,20 +6,23 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..calc.labels import Quantity, quantity
-from .axes import counted, label_axes, linear, logarithmic, points
+from .axes import counted, floating, grounded, label_axes, logarithmic, points
 from .legends import entries, legend, line_handle
 from .series import Answer, Row, Series, drawable, duration, few, fits, left_out, series, wide
-from .style import GREY, MARKERS, PALETTE, SMALL, caption, figure
+from .style import GREY, INK, MARKERS, PALETTE, SMALL, caption, figure, marked
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+LAST = "last batch drawn that fits"
 
 
 def draw(answer: Answer, latency_s: float | None = None) -> Figure:
     """Draw time and throughput of every row against its batch, a line for what else differs.
 
     What does not fit is dotted, with hollow points; a vertical line stands at the last batch of a
-    series that fits. latency_s: the most that a step may take [s]; of each series the largest
+    series that is drawn and fits; the next one that is not drawn may fit as well. latency_s: the most that a step may take [s]; of each series the largest
     batch that fits and keeps it is ringed.
     """
     time = "e2e_s" if any(row.get("e2e_s") for row in answer.get("rows") or ()) else "time_s"
@@ -30,6 +33,10 @@ def draw(answer: Answer, latency_s: float | None = None) -> Figure:
     notes = [left_out(answer, rows, "without a time")]
     notes += [f"no batch that fits takes at most {duration(latency_s or 0)}"] if missed else []
     mixed = {"estimate", "bound"} <= {row.get("basis") for row in rows}
+    heights = [[shown.of(row) for row in rows] for shown in panels]
+    logs = [wide(values, 4) for values in heights]
+    notes += [floating(shown.words, values, log)
+              for shown, values, log in zip(panels, heights, logs, strict=True)]  # fmt: skip
     drawing, axes = figure(2, caption(answer, *notes))
     for ax, shown in zip(axes, panels, strict=True):
         for i, line in enumerate(lines):
@@ -37,9 +44,14 @@ def draw(answer: Answer, latency_s: float | None = None) -> Figure:
     walls = _walls(axes, lines)
     if latency_s is not None:
         _latency(axes, lines, panels, latency_s)
-    for ax, shown in zip(axes, panels, strict=True):
-        counted(ax, "x", [row["batch"] for row in rows])
-        (logarithmic if wide([shown.of(r) for r in rows], 4) else linear)(ax, "y")
+    batches = {row["batch"] for row in rows}
+    for ax, shown, values, log in zip(axes, panels, heights, logs, strict=True):
+        counted(ax, "x", batches)
+        if log:
+            logarithmic(ax, "y")
+        else:
+            asked = [shown.scale * latency_s] if latency_s and shown.key == time else []
+            grounded(ax, [*values, *asked])
         _name(ax, walls)
         label_axes(ax, "batch [sequences]", shown.label)
     told = entries(axes[0], axes[1])
@@ -49,7 +61,7 @@ def draw(answer: Answer, latency_s: float | None = None) -> Figure:
         told.append((line_handle(linestyle=":", marker="o", markerfacecolor="white"),
                      "does not fit"))  # fmt: skip
     if walls:
-        told.append((line_handle(linewidth=0.9, linestyle=(0, (8, 3))), "last batch that fits"))
+        told.append((line_handle(linewidth=0.9, linestyle=(0, (8, 3))), LAST))
     legend(drawing, told)
     return drawing
 
@@ -68,13 +80,15 @@ def _line(ax: Any, line: Series, shown: Quantity, colour: str, marker: str, mixe
         not_fitting = [row for row in own if not fits(row)]
         if fitting:
             dash = "--" if mixed and basis == "bound" else "-"
-            ax.plot(*_points(fitting, shown), dash, label=label, **style)
+            across, up = _points(fitting, shown)
+            ax.plot(across, up, dash, label=label, markevery=marked(across), **style)
         if not_fitting:
             # The dotted part starts where the solid one ends.
             beyond = [*fitting[-1:], *not_fitting]
+            across, up = _points(beyond, shown)
             ax.plot(
-                *_points(beyond, shown), ":", markerfacecolor="white", zorder=1.9,
-                label=None if fitting else label, **style,
+                across, up, ":", markerfacecolor="white", zorder=1.9, markevery=marked(across),
+                label=f"_{label}" if fitting and label else label, **style,
             )  # fmt: skip
 
 
@@ -83,21 +97,27 @@ def _points(rows: list[Row], shown: Quantity) -> tuple[list[float], list[float]]
 
 
 def _walls(axes: list[Any], lines: Sequence[Series]) -> dict[int, str]:
-    """Draw a vertical line at the last batch that fits of each series that stops fitting."""
-    walls: dict[int, str] = {}
+    """Draw a vertical line at the last batch that fits of each series that stops fitting.
+
+    Returns the batches with the colours of their names.
+    """
+    walls: dict[int, list[int]] = {}
     for i, line in enumerate(lines):
         if all(fits(row) for row in line.rows) or not any(fits(row) for row in line.rows):
             continue
-        last = max(row["batch"] for row in line.rows if fits(row))
-        # Where several series stop at one batch the line belongs to none of them.
-        walls[last] = GREY if last in walls else PALETTE[i]
+        walls.setdefault(max(row["batch"] for row in line.rows if fits(row)), []).append(i)
     for ax in axes:
-        for batch, colour in walls.items():
-            ax.vlines(
-                batch, 0, 1, transform=ax.get_xaxis_transform(), color=colour, linewidth=0.9,
-                linestyle=(0, (8, 3)), zorder=1,
-            )  # fmt: skip
-    return walls
+        for batch, own in walls.items():
+            for n, i in enumerate(own):
+                # Dashes of series that stop at one batch take turns, so that each is seen.
+                dash = (-11 * n, (8, 11 * len(own) - 8))
+                name = f" ({lines[i].label})" if lines[i].label else ""
+                ax.vlines(
+                    batch, 0, 1, transform=ax.get_xaxis_transform(), color=PALETTE[i],
+                    linewidth=0.9, linestyle=dash, zorder=1, label=f"_{LAST}{name}",
+                )  # fmt: skip
+    # A name that several share is of none of them.
+    return {batch: PALETTE[own[0]] if len(own) == 1 else INK for batch, own in walls.items()}
 
 
 def _name(ax: Any, walls: dict[int, str]) -> None:

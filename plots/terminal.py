@@ -39,7 +39,7 @@ def chart(
     ]
     titles: list[str] = [legend.get_title().get_text() for legend in anyone.legends]
     title = next(filter(None, [*titles, str(anyone.get_suptitle())]), "")
-    blocks = [textwrap.wrap(title, width)] if title else list[list[str]]()
+    blocks = [wrapped(title, width)] if title else list[list[str]]()
     screen = Screen(width, height, colour, ascii, handles)
     for ax in anyone.axes:
         if ax.get_label() == "<colorbar>":
@@ -49,9 +49,14 @@ def chart(
         blocks.append([*_head(screen, ax), *body, *_legend(screen)])
     caption = anyone.get_supxlabel()
     if caption:
-        blocks.append(textwrap.wrap(" ".join(caption.split()), width))
+        blocks.append(wrapped(" ".join(caption.split()), width))
     text = "\n\n".join("\n".join(line.rstrip() for line in block) for block in blocks) + "\n"
     return _to_ascii(text) if ascii else text
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Break a text between its words; names with hyphens stay whole."""
+    return textwrap.wrap(text, width, break_on_hyphens=False)
 
 
 def _panel(screen: Screen, ax: Any) -> list[str]:
@@ -74,7 +79,7 @@ def _head(screen: Screen, ax: Any) -> list[str]:
     bar = getattr(ax, "_colorbars", ())
     if bar:
         shown = f"{bar[0].get_ylabel()}: {shown}"
-    return textwrap.wrap(": ".join(part for part in (*titles, shown) if part), screen.width)
+    return wrapped(": ".join(part for part in (*titles, shown) if part), screen.width)
 
 
 def _legend(screen: Screen) -> list[str]:
@@ -84,7 +89,7 @@ def _legend(screen: Screen) -> list[str]:
         said += [f"small letters: {text}" for handle, text in screen.legend if _is_hollow(handle)]
     # An entry is not broken where its line can be.
     whole = "   ".join(text.replace(" ", "\N{NO-BREAK SPACE}") for text in said)
-    lines = textwrap.wrap(whole, screen.width)
+    lines = wrapped(whole, screen.width)
     return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +21,19 @@ QUANTITIES = {
 }  # fmt: skip
 
 EFFECTS = {
-    "time": ("speedup", "speed-up of a token [1]"),
-    "throughput": ("throughput_gain", "throughput over that without [1]"),
-    "memory": ("memory_kept", "memory over that without [1]"),
-    "cost": ("cost_kept", "cost of a token over that without [1]"),
+    "time": ("speedup", "speed-up: time of a token without the lever over that with it [1]"),
+    "throughput": ("throughput_gain", "throughput over that without the lever [1]"),
+    "memory": ("memory_kept", "memory over that without the lever [1]"),
+    "cost": ("cost_kept", "cost of a token over that without the lever [1]"),
 }
 """What levers are ranked by, with the column and its label."""
+RANKED = {"time": "time of a token", "cost": "cost of a token"}
+
+LEAST = 0.01
+"""Change below which a lever is left out."""
+
+ELASTIC = ("time_s", "bound_s", "tokens_per_s")
+"""What an answer with sensitivities may explain."""
 
 MOST_BARS = 20
 LONGEST = 46
@@ -37,7 +45,8 @@ def draw(answer: Answer) -> Figure:
 
     Of `explain --sensitivity`: by how many per cent time and throughput change where a letter
     grows by one per cent. Of `levers`: the effect by which they are ranked, from 1 to either side,
-    in the order of the answer; one that does not fit is hatched.
+    in the order of the answer; one that does not fit is white. Where they are many, those with the
+    largest effect are drawn; those with next to none are counted.
     """
     if is_map(answer.get("sensitivity")):
         return _sensitivities(answer)
@@ -48,6 +57,10 @@ def draw(answer: Answer) -> Figure:
 
 
 def _sensitivities(answer: Answer) -> Figure:
+    asked = str(answer.get("quantity") or "time_s")
+    if asked not in ELASTIC:
+        what = f"elasticities are those of time and throughput, and the answer explains '{asked}'"
+        raise RooflmError(what, "tornado", "Take `rooflm explain time_s --sensitivity`.")
     every: Mapping[str, Mapping[str, float]] = answer["sensitivity"]
     known = {key: every[key] for key in QUANTITIES if every.get(key)}
     letters = dict.fromkeys(letter for values in known.values() for letter in values)
@@ -60,7 +73,8 @@ def _sensitivities(answer: Answer) -> Figure:
     ordered = sorted(letters, key=size, reverse=True)
     shown = ordered[:MOST_BARS]
     notes = [
-        "changes of time and throughput in per cent, where a letter grows by one per cent",
+        f"changes of {' and '.join(QUANTITIES[key][0] for key in known)} in per cent, where a "
+        "letter grows by one per cent",
         f"{len(ordered) - len(shown)} letters with less are left out"
         if len(ordered) > len(shown) else "",
     ]  # fmt: skip
@@ -98,25 +112,34 @@ def _levers(answer: Answer) -> Figure:
         raise RooflmError(f"levers are not ranked by '{by}'", "tornado")
     key, label = EFFECTS[by]
     rows = drawable(answer, "tornado", "lever", key)
-    shown = rows[:MOST_BARS]
-    missing = len(answer["rows"]) - len(rows)
+    sizes = [abs(math.log(row[key])) if row[key] > 0 else math.inf for row in rows]
+    moving = [i for i, size in enumerate(sizes) if size >= math.log(1 + LEAST)]
+    if not moving:
+        raise RooflmError(f"no lever changes the {by} by {100 * LEAST:.0f} %", "tornado")
+    kept = sorted(sorted(moving, key=lambda i: -sizes[i])[:MOST_BARS])
+    shown = [rows[i] for i in kept]
+    missing, still = len(answer["rows"]) - len(rows), len(rows) - len(moving)
     notes = [
-        f"{answer['basis']}s",
-        f"{len(rows) - len(shown)} further levers are left out" if len(rows) > len(shown) else "",
+        f"{RANKED.get(by, by)} with one lever at a time, {answer['basis']}s",
+        f"{len(moving) - len(kept)} levers with smaller effects are left out"
+        if len(moving) > len(kept) else "",
+        f"{still} with less than {100 * LEAST:.0f} % of effect are left out" if still else "",
         f"{missing} have no figure" if missing else "",
     ]
     acts = list(dict.fromkeys(row["acts_on"] for row in shown))
     height = 0.7 + 0.25 * max(3, len(shown))
-    drawing, (ax,) = figure(1, caption(answer, *notes), width=7.0, height=height)
+    about = caption(answer, *notes, timed=by != "memory")
+    drawing, (ax,) = figure(1, about, width=7.0, height=height)
     for n, act in enumerate(acts):
+        colour, hatch = PALETTE[n % len(PALETTE)], HATCHES[n % len(HATCHES)]
         own = [(i, row) for i, row in enumerate(shown) if row["acts_on"] == act]
         for fitting in (True, False):
             bars = [(i, row) for i, row in own if (row.get("fits") is not False) == fitting]
             if bars:
                 ax.barh(
                     [i for i, _ in bars], [row[key] - 1 for _, row in bars], left=1, height=0.7,
-                    color=PALETTE[n] if fitting else "white", edgecolor=PALETTE[n],
-                    hatch="" if fitting else "///", linewidth=0.6,
+                    facecolor=colour if fitting else "white", hatch=hatch, linewidth=0.6,
+                    edgecolor="white" if fitting else colour,
                     label=f"acts on {act}" if fitting else f"acts on {act}, does not fit",
                 )  # fmt: skip
     ax.axvline(1, color=BLACK, linewidth=0.9)

@@ -25,8 +25,8 @@ from .helpers import Terminal
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs/figures"
 STUDIES = [p for p in sorted((ROOT / "studies").glob("*.yaml")) if "figures:" in p.read_text()]
-COMMANDS = re.findall(r"^!.*?\(figures/(\w+)\.svg\)\n\n.*?: `(rooflm (?!study).*?)`$",
-                      (ROOT / "docs/gallery.md").read_text("utf-8"), re.M)  # fmt: skip
+SHOWN = r"^!.*?\(figures/(\w+)\.svg\)\n\n.*?: `(rooflm (?!study|validate).*?)(?: --plot FILE)?`$"
+COMMANDS = re.findall(SHOWN, (ROOT / "docs/gallery.md").read_text("utf-8"), re.M)
 
 
 def leaves(value: Any, where: str = "") -> Iterator[tuple[str, Any]]:

@@ -143,6 +143,23 @@ def test_formulas_are_rendered(gqa: tuple[str, dict[str, Any]]) -> None:
     assert any({"time_s", "bytes", "β"} <= found for found in letters)
 
 
+def test_layouts_have_formulas_of_bounds() -> None:
+    """Messages are measured curves without a formula: times of layouts are explained as bounds."""
+    text, told = made(str(ROOT / "studies/copies_shards.yaml"))
+
+    assert text.count("<math") > 20
+    assert len(told["rows"]) == 12
+
+
+def test_axes_are_named_as_what_they_are(tmp_path: Path) -> None:
+    """A page names all machines of an axis, and says that a command is of the first of them."""
+    text, told = made(str(ROOT / "studies/hardware.yaml"))
+
+    assert told["hardware"][:2] == ["a100-sxm-80gb", "h100-sxm"]
+    assert "llama-3-8b on 7 machines" in text
+    assert "Each command is of the first on; the others are alike." in text
+
+
 def test_what_a_study_says_is_only_text(tmp_path: Path) -> None:
     """Markup in titles, names and sources is shown and not obeyed."""
     path = tmp_path / "s.yaml"
@@ -183,11 +200,12 @@ def test_report_writes_a_page(
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chrome")
 
 LOOK = """<script>
-const head = document.querySelector("table.sortable th:nth-child(3) button");
+const head = document.querySelector("table.sortable th:nth-child(3) [role=button]");
 const cells = () => [...document.querySelectorAll("table.sortable tbody td:nth-child(3)")];
 const values = () => cells().map((cell) => Number(cell.dataset.value));
 head.click(); const up = values(); head.click(); const down = values();
-const boxes = [...document.querySelectorAll("figure svg")].map((s) => s.getBoundingClientRect());
+const scrolled = [...document.querySelectorAll("figure .scroll")];
+const boxes = scrolled.map((box) => box.getBoundingClientRect());
 document.querySelectorAll("details").forEach((d) => { d.open = true; });
 const out = document.createElement("pre");
 out.id = "seen";

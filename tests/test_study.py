@@ -16,16 +16,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rooflm.calc import study_answer
+from rooflm.calc import study_answer, study_stream
 from rooflm.calc.arithmetic import FUNCTIONS, parse
 from rooflm.calc.errors import Exit, RooflmError
 from rooflm.calc.expectations import parse_wanted
 from rooflm.calc.frozen import check_study, frozen_path
 from rooflm.calc.plain import is_map
 from rooflm.calc.study import Ready, blocks, prepare
-from rooflm.calc.study_answer import rows_of, to_rows, write_csv, write_parquet
+from rooflm.calc.study_answer import rows_of, to_rows
 from rooflm.calc.study_file import read_study
 from rooflm.calc.study_schema import study_schema
+from rooflm.calc.study_stream import write_csv, write_parquet
 from rooflm.calc.yamlfile import load
 
 from .helpers import Terminal
@@ -254,6 +255,7 @@ def test_extending_merges_maps_and_replaces_lists(tmp_path: Path) -> None:
     (tmp_path / "far/mine.yaml").write_text(own, "utf-8")
     far = "base: {model: mine, models: mine.yaml, on: h100-sxm, context: 8}\n"
     far += "variants: {a: base, b: {set: {K: 2}}}\nmeasure: [time_s, fits]\n"
+    far += "derive: {x: time_s * 2}\n"
     written(tmp_path / "far", far, "o.yaml")
     near = "extends: far/o.yaml\nbase: {context: 16}\nvariants: {c: {kv: fp8}}\n"
     study = read_study(written(tmp_path, near + "measure: [memory_bytes]\n"))
@@ -263,6 +265,8 @@ def test_extending_merges_maps_and_replaces_lists(tmp_path: Path) -> None:
     assert study.base["model"] == "mine"
     assert study.measure == ("memory_bytes",)
     assert [r["context_tokens"] for r in all_rows(prepare(study))] == [16, 16, 16]
+    without = read_study(written(tmp_path, near + "derive: {x: null}\n", "w.yaml"))
+    assert without.derive == {}
 
 
 # Arithmetic
@@ -393,6 +397,14 @@ WRONG = {
     BASE + "expect: [{at: {batch: 3}, fits: true}]": ("2:27", "no row has batch 3"),
     BASE + "expect: [{at: {size: 3}, fits: true}]": ("2:26", "not told by 'size'"),
     BASE + "expect: [{time_s: 3GB}]": ("2:11", "'GB' is no unit of time_s"),
+    BASE + "expect: [{time_s: '<= 30'}]": ("2:11", "30 has no unit of time_s"),
+    BASE + "expect: [{memory_bytes: 1..300}]": ("2:11", "1 has no unit of memory_bytes"),
+    BASE + "expect: [{fits: yes}]": ("2:11", "Write true or false"),
+    BASE + "expect: [{fits: '> 3'}]": ("2:11", "'fits' is true or false"),
+    BASE + "expect: [{time_s: memory}]": ("2:11", "'time_s' is a number"),
+    BASE + "expect: [{regime: 3}]": ("2:11", "'regime' is a word"),
+    BASE + "figures: [{kind: sweep, latency_s: 30}]": ("2:25", "a time has a unit"),
+    BASE + "figures: [{kind: lines, x: batch, y: tokens}]": ("2:35", "'tokens' is not measured"),
     BASE + "expect: [{time_s: 3ms ± 1GB}]": ("2:11", "no unit"),
     BASE + "expect: [{time_s: '~3'}]": ("2:11", "is no expectation"),
     BASE + "expect: [{at: {batch: 1}}]": ("2:10", "has a quantity"),
@@ -610,7 +622,7 @@ def test_an_interrupted_study_goes_on(
     whole, path = tmp_path / "whole.csv", tmp_path / "rows.csv"
     write_csv(ready, str(whole), False, silent)
     with monkeypatch.context() as patched:
-        patched.setattr(study_answer, "blocks", Stop(after))
+        patched.setattr(study_stream, "blocks", Stop(after))
         with pytest.raises(RooflmError) as stopped:
             write_csv(ready, str(path), False, silent)
 
@@ -634,7 +646,7 @@ def test_another_study_is_not_gone_on_with(tmp_path: Path, monkeypatch: pytest.M
     """Rows of a study that has changed since are left alone, and --resume says so."""
     ready = ready_of(tmp_path, STREAM)
     with monkeypatch.context() as patched:
-        patched.setattr(study_answer, "blocks", Stop(3))
+        patched.setattr(study_stream, "blocks", Stop(3))
         with pytest.raises(RooflmError):
             write_csv(ready, str(tmp_path / "rows.csv"), False, silent)
     other = ready_of(tmp_path, STREAM.replace("128", "256"))
@@ -665,7 +677,7 @@ def test_parquet_holds_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     found: list[dict[str, Any]] = pq.read_table(path).to_pylist()
     rows = [{k: row[k] for k in ready.columns} for row in all_rows(ready)]
     assert found == rows
-    monkeypatch.setattr(study_answer, "blocks", Stop(4))
+    monkeypatch.setattr(study_stream, "blocks", Stop(4))
     with pytest.raises(RooflmError, match=r"are kept in .*\.parquet\.part"):
         write_parquet(ready, str(path), silent)
     kept: list[dict[str, Any]] = pq.read_table(f"{path}.part").to_pylist()

@@ -1,0 +1,65 @@
+"""What the numbers of a study rest on: options, dimensions, rates, constants."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Sequence
+from importlib.metadata import version
+from typing import Any, cast
+
+from .asked import case_of
+from .plain import is_map
+from .study import Ready, combinations, words_of
+
+
+def inputs(ready: Ready) -> dict[str, Any]:
+    """List what the numbers of a study rest on, flat: options, models, machines, constants."""
+    study = ready.study
+    found: dict[str, Any] = {"rooflm": version("rooflm")}
+    for variant in study.variants:
+        for name, value in study.words(variant).items():
+            found[f"variant {variant}: {name}"] = _told(value)
+    for name, values in study.axes.items():
+        found[f"grid: {name}"] = ",".join(map(str, values))
+    named = [a for a in study.axes if a in ("model", "on", "engine") or a.startswith("set.")]
+    seen: set[str] = set()
+    for variant in study.variants:
+        for combo in combinations(study):
+            told = json.dumps([variant, {a: combo[a] for a in named}], default=str)
+            words = words_of(study, variant, combo)
+            if told in seen or words.get("model") is None:
+                continue
+            seen.add(told)
+            case = case_of(words)
+            for kind, part in (("model", case.model), ("hardware", case.machine)):
+                flat = _flat(dataclasses.asdict(part), f"{kind} {part.name}: ")
+                found |= {k: v for k, v in flat.items() if not k.endswith(_SAID)}
+            if case.constants is not None:
+                label = f"engine on {case.machine.name}: "
+                found |= _flat(dataclasses.asdict(case.constants), label)
+    return found
+
+
+_SAID = (": source", ": full_name", ": max_context", ": price_date")
+"""Fields that no number rests on."""
+
+
+def _told(value: Any) -> Any:
+    return ",".join(f"{k}={v}" for k, v in value.items()) if is_map(value) else value
+
+
+def _flat(value: Any, prefix: str) -> dict[str, Any]:
+    """Name the leaves of nested data by their path; what is empty or unset is left out."""
+    inner: Iterable[tuple[Any, Any]]
+    if is_map(value):
+        inner = value.items()
+    elif isinstance(value, list | tuple):
+        inner = enumerate(cast("Sequence[Any]", value))
+    else:
+        return {} if value in (None, "", False) else {prefix.rstrip("."): value}
+    dot = "" if prefix.endswith(": ") else "."
+    found: dict[str, Any] = {}
+    for key, item in inner:
+        found |= _flat(item, f"{prefix}{dot if prefix[-1] != ' ' else ''}{key}")
+    return found
