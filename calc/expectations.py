@@ -260,14 +260,16 @@ def _check_kind(expected: Expectation, sample: Any) -> None:
     wanted = expected.wanted
     if sample is None or wanted.same == (None,):
         return
-    kind = "true or false" if isinstance(sample, bool) else (
-        "a word" if isinstance(sample, str) else "a number"
-    )  # fmt: skip
-    of: type = type(wanted.same[0]) if wanted.same else float
-    fits = {"true or false": of is bool, "a word": of is str, "a number": of is float}[kind]
-    if not fits:
+    kind = _kind(sample)
+    if kind != (_kind(wanted.same[0]) if wanted.same else "a number"):
         what = f"'{printable(expected.quantity, 40)}' is {kind}, and never '{wanted.text}'"
         raise RooflmError(what, expected.where)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true or false"
+    return "a word" if isinstance(value, str) else "a number"
 
 
 def check_selection(

@@ -184,12 +184,13 @@ def _facts(answer: Answer) -> Iterator[str]:
 def _figures(ready: Ready, answer: Answer) -> Iterator[str]:
     from ..plots.kinds import KINDS
     from ..plots.style import svg
+    from ..plots.words import words as in_words
 
     drawn: list[str] = []
     for i, (figure, drawing) in enumerate(draw_figures(ready, answer)):
         title = figure.title or KINDS[figure.kind].says
         text = _own_ids(svg(drawing, transparent=True), f"f{i}-")
-        said = described(drawing, KINDS[figure.kind].says)
+        said = in_words(drawing, KINDS[figure.kind].says)
         # A wide figure is scrolled on a narrow screen: its text would be too small to read.
         wide = ' class="wide"' if drawing.get_figwidth() > WIDE else ""
         start = f'<svg{wide} role="img" aria-label="{escape(title)}" aria-describedby="f{i}-said" '
@@ -209,30 +210,6 @@ def _own_ids(text: str, prefix: str) -> str:
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.S)
     text = re.sub(r'\bid="', f'id="{prefix}', text)
     return re.sub(r'(url\(|href=")#', rf"\1#{prefix}", text)
-
-
-def described(drawing: Any, says: str) -> str:
-    """Tell in words what a figure shows: each of its lines by its ends."""
-    from ..plots.data import data
-
-    parts = [says]
-    for panel in data(drawing):
-        x, y = panel["x"] or "across", panel["y"] or "up"
-        for line in panel["lines"]:
-            if line["label"] and line["x"]:
-                first, last = ((line["x"][i], line["y"][i]) for i in (0, -1))
-                parts.append(
-                    f"{line['label']}: {y} {_short(first[1])} at {x} {_short(first[0])}, "
-                    f"{_short(last[1])} at {_short(last[0])}."
-                )
-        for bars in panel["bars"]:
-            heights = ", ".join(map(_short, bars["heights"]))
-            parts.append(f"{bars['label'] or y}: {heights}.")
-    return " ".join(parts)
-
-
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, int | float) else str(value)
 
 
 def _formulas(ready: Ready, answer: Answer) -> Iterator[str]:

@@ -69,9 +69,8 @@ def _caption(answer: Answer, judged: list[Row]) -> str:
     )  # fmt: skip
     rows = [row for row in answer["rows"] if row.get("measured_s") is not None]
     of = f" of {len(rows):,}" if len(rows) > len(judged) else ""
-    said = [_which(judged, "engine", "engines"), _which(judged, "hardware", "machines")]
-    which = "; ".join(filter(None, said))
-    which = f" ({which})" if which else ""
+    said = [_which(judged, "engine", "engine"), _which(judged, "hardware", "machine")]
+    which = f" ({'; '.join(filter(None, said))})" if any(said) else ""
     without = "; the others have no estimate or are excluded" if of else ""
     return (
         f"{len(judged):,}{of} published measurements{which}, each estimated with constants "
@@ -82,7 +81,9 @@ def _caption(answer: Answer, judged: list[Row]) -> str:
     )
 
 
-def _which(rows: list[Row], key: str, several: str) -> str:
+def _which(rows: list[Row], key: str, kind: str) -> str:
     """Name what is among the rows, so that a part is not taken for all that is published."""
     names = list(dict.fromkeys(str(row[key]) for row in rows if row.get(key)))
-    return ", ".join(names) if len(names) <= 4 else f"{len(names)} {several}"
+    if len(names) > 4:
+        return f"{len(names)} {kind}s"
+    return f"{kind}{'s' if len(names) > 1 else ''} {', '.join(names)}" if names else ""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 from .style import SMALL, USUAL, WAYS, Way
@@ -36,12 +37,18 @@ def digits(value: float) -> str:
     return f"{value:#.3g}"
 
 
+@lru_cache(4096)
 def points(text: str, size: float = SMALL) -> float:
     """Measure the width of a line of text [pt]."""
-    from matplotlib.textpath import TextPath
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
 
-    # Spaces at its ends have no outline.
-    return TextPath((0, 0), text, size=size).get_extents().width if text.strip() else 0.0
+    if not text.strip():
+        return 0.0
+    width, _, _ = text_to_path.get_text_width_height_descent(
+        text, FontProperties(size=size), text.count("$") > 1
+    )
+    return float(width)
 
 
 def label_axes(ax: Any, x: str, y: str) -> None:
@@ -67,28 +74,11 @@ def linear(ax: Any, way: Way) -> None:
     getattr(ax, f"{way}axis").set_major_formatter(FuncFormatter(written))
 
 
-LEAST_SPAN = 0.05
-"""Share of the largest value below which the differences of an axis from 0 could not be seen."""
-
-
-def from_zero(values: Iterable[float]) -> bool:
-    """Tell whether a linear axis starts at 0, so that heights are in proportion to values."""
-    known = list(values)
-    return min(known) >= 0 and max(known) - min(known) >= LEAST_SPAN * max(known)
-
-
 def grounded(ax: Any, values: Iterable[float]) -> None:
-    """Let a linear y-axis start at 0, where differences can be seen that way."""
+    """Let a linear y-axis start at 0, so that heights are in proportion to what is above 0."""
     linear(ax, "y")
-    if from_zero(values):
+    if min(values) >= 0:
         ax.set_ylim(bottom=0)
-
-
-def floating(label: str, values: Sequence[float], logs: bool = False) -> str:
-    """Say of an axis that it does not start at 0; nothing where it does, or has no 0."""
-    if logs or min(values) < 0 or from_zero(values) or min(values) == max(values):
-        return ""
-    return f"the axis of '{label}' does not start at 0"
 
 
 def logarithmic(ax: Any, way: Way, base: int = 10) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..calc.labels import quantity
 from .axes import counted, label_axes, logarithmic
 from .legends import entries, legend
-from .series import Answer, Row, Series, drawable, few, left_out, series
+from .series import ROWS, Answer, Row, Series, drawable, few, left_out, series
 from .style import DASHES, GREY, MARKERS, PALETTE, caption, figure
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def draw(answer: Answer) -> Figure:
         ax.plot(
             sorted(at), [at[tokens] for tokens in sorted(at)], linestyle=DASHES[i],
             color=PALETTE[i], marker=MARKERS[i], markersize=4, linewidth=1.3,
-            label=line.label or None,
+            label=line.label or ROWS,
         )  # fmt: skip
     if limit is not None:
         label = f"capacity, {limit / 1e9:,.1f} GB"

@@ -26,7 +26,8 @@ class Kind:
 
 KINDS = {
     "sweep": Kind(
-        "Time and throughput against batch, with the last batch drawn that fits.", "sweep", ("latency_s",)
+        "Time and throughput against batch, with the last batch drawn that fits.",
+        "sweep", ("latency_s",),
     ),
     "roofline": Kind(
         "Every operator under the roof of its machine, decode beside prefill.", "roofline"
@@ -43,9 +44,7 @@ KINDS = {
     "laws": Kind("One step of speculative sampling: draft, accepted, output.", "speculate"),
     "speculation": Kind("Speed-up of speculation against batch.", "speculate"),
     "heatmap": Kind("A column over two others, as colours and numbers.", "sweep", ("x", "y", "z")),
-    "tornado": Kind(
-        "What changes a step most: sensitivities of time, or levers.", "explain"
-    ),
+    "tornado": Kind("What changes a step most: sensitivities of time, or levers.", "explain"),
     "accuracy": Kind("Estimates against published measurements, with their bands.", "accuracy"),
     "plan": Kind("Throughput of a device against latency: the best layouts.", "plan"),
     "validation": Kind("Measured steps of a device against what was predicted.", "validate"),

@@ -5,9 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..calc.labels import quantity
-from .axes import counted, floating, grounded, label_axes, linear, logarithmic
+from .axes import counted, grounded, label_axes, linear, logarithmic
 from .legends import entries, legend, line_handle
-from .series import Answer, drawable, few, fits, left_out, pieces, series, sources, timed
+from .series import (
+    NEAR,
+    ROWS,
+    Answer,
+    drawable,
+    few,
+    fits,
+    floats,
+    left_out,
+    pieces,
+    series,
+    sources,
+    timed,
+)
 from .style import DASHES, MARKERS, PALETTE, WAYS, caption, figure, marked
 
 if TYPE_CHECKING:
@@ -27,8 +40,9 @@ def draw(answer: Answer, x: str = "batch", y: str = "tokens_per_s", log: str = "
     rows = drawable(answer, "lines", x, y)
     along, up = quantity(answer, x, rows), quantity(answer, y, rows)
     lines = few(series(answer, rows, x), "lines")
+    near = "y" not in log and floats(answer, up, rows)
     heights = [up.of(row) for row in rows]
-    notes = (left_out(answer, rows), sources(answer, x, y), floating(up.words, heights, "y" in log))
+    notes = (left_out(answer, rows), sources(answer, x, y), NEAR.format(up.words) if near else "")
     drawing, (ax,) = figure(1, caption(answer, *notes, timed=timed(answer, x, y)))
     cut = not all(map(fits, rows))
     for i, line in enumerate(lines):
@@ -38,13 +52,13 @@ def draw(answer: Answer, x: str = "batch", y: str = "tokens_per_s", log: str = "
         first = next((piece for piece in parts if piece.fits), parts[0])
         for piece in parts:
             across = [along.of(r) for r in piece.rows]
-            label = line.label if piece is first else f"_{line.label}"
+            label = line.label or ROWS
             ax.plot(
                 across, [up.of(r) for r in piece.rows], color=PALETTE[i], marker=MARKERS[i],
                 linestyle=":" if not piece.fits else "-" if cut else DASHES[i],
                 markerfacecolor=PALETTE[i] if piece.fits else "white",
                 zorder=2 if piece.fits else 1.9, markersize=4, linewidth=1.3,
-                label=label if line.label else None,
+                label=label if piece is first else f"_{label}",
                 markevery=marked(across),
             )  # fmt: skip
     for way, shown in zip(WAYS, (along, up), strict=True):
@@ -52,7 +66,7 @@ def draw(answer: Answer, x: str = "batch", y: str = "tokens_per_s", log: str = "
         if way in log:
             whole = way == "x" and all(isinstance(row[x], int) for row in rows)
             (counted(ax, way, values) if whole else logarithmic(ax, way))
-        elif way == "y":
+        elif way == "y" and not near:
             grounded(ax, heights)
         else:
             linear(ax, way)

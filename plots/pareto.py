@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..calc.errors import RooflmError, check_choice
 from ..calc.labels import quantity, words
-from .axes import floating, grounded, label_axes, linear, logarithmic
+from .axes import grounded, label_axes, linear, logarithmic
 from .legends import annotate, entries, legend, line_handle
 from .series import (
+    NEAR,
     Answer,
     Row,
     Series,
@@ -18,6 +19,7 @@ from .series import (
     drawable,
     few,
     fits,
+    floats,
     identities,
     left_out,
     named,
@@ -70,9 +72,10 @@ def draw(answer: Answer, x: str = "time_s", y: str = "", better: str = "") -> Fi
         key for line in lines for key in differing(line.rows, identities(answer))
         if key not in (x, y)
     ))  # fmt: skip
+    near = floats(answer, up, rows)
     heights = [up.of(row) for row in rows]
     notes = (goals, *(_values(key, rows) for key in keys), left_out(answer, rows),
-             sources(answer, x, y), floating(up.words, heights, wide(heights)))  # fmt: skip
+             sources(answer, x, y), NEAR.format(up.words) if near else "")  # fmt: skip
     about = caption(answer, *notes, timed=timed(answer, x, y))
     drawing, (ax,) = figure(1, about, width=5.8, height=4.6)
     size = 26 if len(rows) <= 200 else 9
@@ -99,7 +102,7 @@ def draw(answer: Answer, x: str = "time_s", y: str = "", better: str = "") -> Fi
     for way, shown in zip(WAYS, (along, up), strict=True):
         if wide(shown.of(row) for row in rows):
             logarithmic(ax, way)
-        elif way == "y":
+        elif way == "y" and not near:
             grounded(ax, heights)
         else:
             linear(ax, way)
@@ -120,15 +123,13 @@ def draw(answer: Answer, x: str = "time_s", y: str = "", better: str = "") -> Fi
 
 def _values(key: str, rows: Sequence[Row]) -> str:
     """Say which values of a key the points have: batch 1, 16 and 64."""
-    values = list(dict.fromkeys(row.get(key) for row in rows))
-    if len(values) == 1:
-        return named(key, values[0])
-    if all(isinstance(v, int | float) for v in values):
-        values.sort()
+    values: list[Any] = list(dict.fromkeys(row.get(key) for row in rows))
+    counts = all(isinstance(v, int | float) for v in values)
+    values = sorted(values) if counts else values
     each = [f"{v:,.10g}" if isinstance(v, int | float) else str(v) for v in values]
     if len(each) <= 8:
         return f"{words(key)} {', '.join(each[:-1])} and {each[-1]}"
-    if all(isinstance(v, int | float) for v in values):
+    if counts:
         return f"{words(key)} {each[0]} to {each[-1]}"
     return f"{len(each)} values of {words(key)}"
 

@@ -8,7 +8,7 @@ from ..calc.errors import RooflmError
 from .axes import label_axes, linear, logarithmic
 from .legends import annotate, entries, legend
 from .series import Answer, Row, duration
-from .style import BLUE, GREY, VERMILION, WAYS, figure
+from .style import BLUE, GREY, VERMILION, WAYS, figure, subject
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 def draw(answer: Answer) -> Figure:
     """Draw the frontier, each layout named where it begins, and the layouts that were asked for."""
+    about = {**answer, "rows": [*answer["frontier"], *answer["rows"]]}
     caption = (
-        f"{answer['model']} on {answer['hardware']}, decode at {answer['context_tokens']:,} tokens "
+        f"{'; '.join(subject(about))}, decode at {answer['context_tokens']:,} tokens "
         f"of context, {answer['basis']}s; each point a layout at a batch that fits."
     )
     rows: list[Row] = answer["frontier"]

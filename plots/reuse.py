@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..calc.errors import RooflmError
 from ..calc.labels import quantity
-from .axes import counted, linear, logarithmic
+from .axes import counted, grounded, logarithmic
 from .legends import entries, legend_of
 from .roofline import reads, rooflines
 from .series import Row, named, wide
@@ -65,7 +65,10 @@ def draw(answer: Answer) -> Figure:
     for ax in (left, right):
         counted(ax, "x", batches)
         heights = [y for line in ax.lines for y in line.get_ydata()]
-        (logarithmic if wide(heights, 4) else linear)(ax, "y")
+        if wide(heights, 4):
+            logarithmic(ax, "y")
+        else:
+            grounded(ax, heights)
         ax.set_xlabel("batch [sequences]")
     left.set_ylabel(f"reads of a token {shown.label[shown.label.index('[') :]}")
     right.set_ylabel("intensity [FLOP/B]")

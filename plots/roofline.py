@@ -37,17 +37,19 @@ def draw(answer: Answer) -> Figure:
         what = "no operator has FLOPs and reads anything, so that there is nothing to draw"
         raise RooflmError(what, "roofline")
     drawing, (ax,) = figure(1, _caption(answer, answers, tracks, without), width=6.2, height=4.2)
-    known = list(dict.fromkeys(part for part, _, _ in tracks))
+    known = list(dict.fromkeys(part for part, _, _, _ in tracks))
     # One colour is kept for all that is left.
     parts = known if len(known) <= MOST_SERIES else [*known[: MOST_SERIES - 1], OTHER]
-    for part, phase, points in tracks:
+    several = len({machine for _, _, _, machine in tracks}) > 1
+    for part, phase, points, machine in tracks:
         i = parts.index(part if part in parts else OTHER)
         across, up = zip(*points, strict=True)
+        label = f"{part}, {phase}, {machine}" if several else f"{part}, {phase}"
         # Matrices lie on one another: later ones are smaller, so that all are seen.
         ax.plot(
             across, up, "-", color=PALETTE[i], linewidth=0.7, marker=MARKERS[i],
             markersize=11 * 0.84**i, markeredgewidth=1.2, zorder=3 + 0.1 * i,
-            markerfacecolor=PALETTE[i] if phase == "decode" else "none", label=f"{part}, {phase}",
+            markerfacecolor=PALETTE[i] if phase == "decode" else "none", label=label,
         )  # fmt: skip
     roofs = _roofs(answers)
     logarithmic(ax, "x")
@@ -65,7 +67,7 @@ def draw(answer: Answer) -> Figure:
     logarithmic(ax, "y")
     across = "intensity: work over weights and cache that are read [FLOP/B]"
     label_axes(ax, across, "work over the bound of its time [TFLOP/s]")
-    phases = dict.fromkeys(phase for _, phase, _ in tracks)
+    phases = dict.fromkeys(phase for _, phase, _, _ in tracks)
     how: dict[str, Any] = {"linestyle": "none"}
     told = [
         (line_handle(color=PALETTE[i], marker=MARKERS[i], **how), part)
@@ -100,8 +102,8 @@ def reads(operator: Row, kind: str) -> tuple[float, float]:
     return operator["weight_read_bytes"], operator["cache_read_bytes"]
 
 
-Track = tuple[str, str, list[tuple[float, float]]]
-"""An operator in one phase on one machine: its part, the phase, a point an answer."""
+Track = tuple[str, str, list[tuple[float, float]], str]
+"""An operator in one phase on one machine: part, phase, a point an answer, name of the machine."""
 
 
 def _tracks(answers: Sequence[Row]) -> tuple[list[Track], list[str]]:
@@ -119,7 +121,8 @@ def _tracks(answers: Sequence[Row]) -> tuple[list[Track], list[str]]:
                 track = (*_roof(answer)[:1], phase, op["part"], op["name"])
                 found.setdefault(track, []).append(point)
     drawn = {part for _, _, part, _ in found}
-    tracks = [(part, phase, points) for (_, phase, part, _), points in found.items()]
+    tracks = [(part, phase, points, roof.partition(":")[0])
+              for (roof, phase, part, _), points in found.items()]  # fmt: skip
     return tracks, [part for part in without if part not in drawn]
 
 
@@ -155,12 +158,12 @@ def _together(tracks: Sequence[Track]) -> list[str]:
         return len(one[2]) == len(other[2]) and alike
 
     said: dict[str, list[str]] = {}
-    for phase in dict.fromkeys(phase for _, phase, _ in tracks):
+    for phase in dict.fromkeys(phase for _, phase, _, _ in tracks):
         left = [track for track in tracks if track[1] == phase]
         while left:
             group = [track for track in left if same(left[0], track)]
             left = [track for track in left if not any(track is other for other in group)]
-            parts = list(dict.fromkeys(part for part, _, _ in group))
+            parts = list(dict.fromkeys(part for part, _, _, _ in group))
             if len(parts) > 1:
                 text = f"{', '.join(parts[:-1])} and {parts[-1]}"
                 said.setdefault(text, [])
@@ -185,12 +188,12 @@ def _caption(
         values = sorted({one[key] for one in answers})
         ends = [named(key, value) for value in (values[0], values[-1])]
         said.append(ends[0] if len(values) == 1 else f"{ends[0]} to {values[-1]:,}")
-    if any(len(points) > 1 for _, _, points in tracks):
+    if any(len(points) > 1 for _, _, points, _ in tracks):
         said.append("a line joins an operator of several of them")
     said += _together(tracks)
     said.append("what is written counts in the time alone")
     peaks = [peak for _, _, peak, _ in _roofs(answers)]
-    if any(up > 1.001e-12 * max(peaks) for _, _, points in tracks for _, up in points):
+    if any(up > 1.001e-12 * max(peaks) for _, _, points, _ in tracks for _, up in points):
         said.append("points above the roof compute in a format with a higher peak")
     if without:
         said.append(f"left out, having no FLOPs: {', '.join(without)}")

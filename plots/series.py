@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..calc.errors import RooflmError, nearest
-from ..calc.labels import words
+from ..calc.labels import Quantity, words
 from ..calc.plain import is_list, is_map
 from .axes import brief
 from .style import MOST_SERIES
@@ -21,6 +21,10 @@ IDENTITIES = (
     "output_tokens", "context_tokens", "acceptance", "draft_cost", "draft_tokens", "batch",
 )  # fmt: skip
 """Keys that say which row a row is, in the order in which a label names them."""
+
+
+ROWS = "_rows"
+"""Name of the only line of a figure, which no legend needs."""
 
 
 @dataclass(frozen=True)
@@ -90,19 +94,32 @@ def differing(rows: Sequence[Row], keys: Iterable[str], x: str = "") -> list[str
     tells no lines apart.
     """
     chosen: list[str] = []
-
-    def classes(names: Sequence[str]) -> int:
-        return len({tuple(str(row.get(name)) for name in names) for row in rows})
-
-    along = x in IDENTITIES
+    # The class of each row by the keys that are chosen, and how many classes there are.
+    classes, count = [0] * len(rows), 1
+    across = _column(rows, x) if x in IDENTITIES else None
     for key in keys:
-        if key == x or classes([*chosen, key]) == classes(chosen):
+        if key == x:
             continue
-        counts = all(isinstance(row.get(key), int | float) for row in rows)
-        if along and counts and classes([*chosen, x, key]) == classes([*chosen, x]):
+        column = _column(rows, key)
+        found = len(set(zip(classes, column, strict=True)))
+        if found == count:
             continue
+        if across is not None and all(isinstance(row.get(key), int | float) for row in rows):
+            along = len(set(zip(classes, across, strict=True)))
+            if len(set(zip(classes, across, column, strict=True))) == along:
+                continue
         chosen.append(key)
+        numbers: dict[Any, int] = {}
+        pairs = zip(classes, column, strict=True)
+        classes, count = [numbers.setdefault(pair, len(numbers)) for pair in pairs], found
     return chosen
+
+
+def _column(rows: Sequence[Row], key: str) -> list[Any]:
+    """Take the values of a key as what can be told apart; lists and mixed values by their text."""
+    values = [row.get(key) for row in rows]
+    plain = len(set(map(type, values))) == 1 and isinstance(values[0], int | float | str | None)
+    return values if plain else [str(value) for value in values]
 
 
 def series(answer: Answer, rows: Sequence[Row], x: str, but: Sequence[str] = ()) -> list[Series]:
@@ -111,10 +128,12 @@ def series(answer: Answer, rows: Sequence[Row], x: str, but: Sequence[str] = ())
     but: keys that do not make lines of their own.
     """
     keys = differing(rows, [k for k in identities(answer) if k not in but], x)
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(", ".join(named(key, row.get(key)) for key in keys), []).append(row)
-    return [Series(label, group) for label, group in groups.items()]
+    columns = [_column(rows, key) for key in keys]
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for i, row in enumerate(rows):
+        groups.setdefault(tuple(column[i] for column in columns), []).append(row)
+    return [Series(", ".join(named(key, group[0].get(key)) for key in keys), group)
+            for group in groups.values()]  # fmt: skip
 
 
 def few(lines: Sequence[Series], kind: str) -> Sequence[Series]:
@@ -152,6 +171,22 @@ def timed(answer: Answer, *keys: str) -> bool:
     derived = answer.get("derive")
     texts = [str(derived[key]) if is_map(derived) and key in derived else key for key in keys]
     return any(TIMED.search(text) for text in (*texts, *keys))
+
+
+NEAR = "the axis of '{}' does not start at 0"
+LEAST_SPAN = 0.05
+"""Share of the largest value below which differences cannot be seen on an axis from 0."""
+
+
+def floats(answer: Answer, shown: Quantity, rows: Sequence[Row]) -> bool:
+    """Tell whether a linear axis starts near its values: that of a fact that differs by little.
+
+    Small differences of a quality are what it is drawn for; those of a time are small.
+    """
+    facts, values = answer.get("facts"), [shown.of(row) for row in rows]
+    spread = max(values) - min(values)
+    close = min(values) > 0 and 0 < spread < LEAST_SPAN * max(values)
+    return close and is_map(facts) and shown.key in facts
 
 
 @dataclass(frozen=True)

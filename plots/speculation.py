@@ -75,9 +75,6 @@ def _best(line: Series) -> list[Row]:
 
 def _caption(answer: Answer, drawn: Sequence[Row]) -> str:
     about = {**answer, "rows": drawn}
-    drafts, models = (_listed(answer.get(key)) for key in ("draft", "model"))
-    if drafts and models:
-        about["model"] = f"{models} drafted by {drafts}"
     said = [str(answer.get("basis") or drawn[0].get("basis") or "")]
     if answer.get("acceptance") is not None:
         said.append(f"acceptance {_listed(answer['acceptance'])}")

@@ -99,16 +99,19 @@ def entitle(drawing: Figure, title: str) -> None:
 
 
 def subject(answer: Mapping[str, Any]) -> list[str]:
-    """Name what an answer is about: its title, and models on machines.
+    """Name what an answer is about: its title, and models, drafts of them, on machines.
 
-    Below a title many models or machines are left out, which it speaks for.
+    Below a title, which speaks for them, many models or machines are left out.
     """
     title = str(answer.get("title") or "").rstrip(".")
+    most = 3 if title else 4
     models, machines = _each(answer.get("model")), _machines(answer)
-    if title and max(len(models), len(machines)) > 3:
-        return [title]
-    named = (_several(models, "models"), _several(machines, "machines"))
-    return [part for part in (title, " on ".join(name for name in named if name)) if part]
+    drafts = _each(answer.get("draft")) if models else []
+    who = _several(models, "" if title else "models", most)
+    who += f" drafted by {_several(drafts, 'drafts', most)}" if drafts and who else ""
+    where = _several(machines, "" if title else "machines", most)
+    about = f"{who} on {where}" if who and where else who or where
+    return [part for part in (title, about) if part]
 
 
 def _each(value: Any) -> list[str]:
@@ -117,7 +120,7 @@ def _each(value: Any) -> list[str]:
 
 def _machines(answer: Mapping[str, Any]) -> list[str]:
     """Name the machines of an answer, each with the number of devices: 8 x h100-sxm."""
-    rows = answer.get("rows")
+    rows, assumed = answer.get("rows"), answer.get("assumptions") or ()
     told: list[Mapping[str, Any]] = [answer, *(rows if is_list(rows) else ())]
     found: list[str] = []
     for name in _each(answer.get("hardware")):
@@ -125,14 +128,17 @@ def _machines(answer: Mapping[str, Any]) -> list[str]:
             row["devices"] for row in told
             if isinstance(row.get("devices"), int) and row.get("hardware", name) in (name, [name])
         }  # fmt: skip
+        laid = [re.search(r"^layout: .*: (\d+) devices;", str(line)) for line in assumed]
+        counts |= {int(found[1]) for found in laid if found and not counts}
         low, high = (min(counts), max(counts)) if counts else (1, 1)
         times = f"{low} to {high} x " if low < high else f"{high} x " if high > 1 else ""
         found.append(f"{times}{name}")
     return found
 
 
-def _several(names: Sequence[str], kind: str) -> str:
-    return ", ".join(names) if len(names) <= 4 else f"{len(names)} {kind}"
+def _several(names: Sequence[str], kind: str, most: int) -> str:
+    """Name a few; count more, where they are of a kind."""
+    return ", ".join(names) if len(names) <= most else f"{len(names)} {kind}" if kind else ""
 
 
 def caption(answer: Mapping[str, Any], *more: str, timed: bool = True) -> str:

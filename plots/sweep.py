@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..calc.labels import Quantity, quantity
-from .axes import counted, floating, grounded, label_axes, logarithmic, points
+from .axes import counted, grounded, label_axes, logarithmic, points
 from .legends import entries, legend, line_handle
-from .series import Answer, Row, Series, drawable, duration, few, fits, left_out, series, wide
+from .series import ROWS, Answer, Row, Series, drawable, duration, few, fits, left_out, series, wide
 from .style import GREY, INK, MARKERS, PALETTE, SMALL, caption, figure, marked
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ def draw(answer: Answer, latency_s: float | None = None) -> Figure:
     """Draw time and throughput of every row against its batch, a line for what else differs.
 
     What does not fit is dotted, with hollow points; a vertical line stands at the last batch of a
-    series that is drawn and fits; the next one that is not drawn may fit as well. latency_s: the most that a step may take [s]; of each series the largest
-    batch that fits and keeps it is ringed.
+    series that is drawn and fits; one that is not drawn may fit as well. latency_s: the most that
+    a step may take [s]; of each series the largest batch that fits and keeps it is ringed.
     """
     time = "e2e_s" if any(row.get("e2e_s") for row in answer.get("rows") or ()) else "time_s"
     rows = drawable(answer, "sweep", "batch", time, "tokens_per_s")
@@ -35,8 +35,6 @@ def draw(answer: Answer, latency_s: float | None = None) -> Figure:
     mixed = {"estimate", "bound"} <= {row.get("basis") for row in rows}
     heights = [[shown.of(row) for row in rows] for shown in panels]
     logs = [wide(values, 4) for values in heights]
-    notes += [floating(shown.words, values, log)
-              for shown, values, log in zip(panels, heights, logs, strict=True)]  # fmt: skip
     drawing, axes = figure(2, caption(answer, *notes))
     for ax, shown in zip(axes, panels, strict=True):
         for i, line in enumerate(lines):
@@ -50,8 +48,7 @@ def draw(answer: Answer, latency_s: float | None = None) -> Figure:
         if log:
             logarithmic(ax, "y")
         else:
-            asked = [shown.scale * latency_s] if latency_s and shown.key == time else []
-            grounded(ax, [*values, *asked])
+            grounded(ax, values)
         _name(ax, walls)
         label_axes(ax, "batch [sequences]", shown.label)
     told = entries(axes[0], axes[1])
@@ -73,7 +70,7 @@ def _line(ax: Any, line: Series, shown: Quantity, colour: str, marker: str, mixe
     """
     ordered = sorted(line.rows, key=lambda row: row["batch"])
     style: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 1.3}
-    label = line.label or None
+    label = line.label or ROWS
     for basis in dict.fromkeys(row.get("basis") for row in ordered):
         own = [row for row in ordered if row.get("basis") == basis]
         fitting = [row for row in own if fits(row)]
@@ -88,7 +85,7 @@ def _line(ax: Any, line: Series, shown: Quantity, colour: str, marker: str, mixe
             across, up = _points(beyond, shown)
             ax.plot(
                 across, up, ":", markerfacecolor="white", zorder=1.9, markevery=marked(across),
-                label=f"_{label}" if fitting and label else label, **style,
+                label=f"_{label}" if fitting else label, **style,
             )  # fmt: skip
 
 

@@ -119,16 +119,24 @@ def _levers(answer: Answer) -> Figure:
     kept = sorted(sorted(moving, key=lambda i: -sizes[i])[:MOST_BARS])
     shown = [rows[i] for i in kept]
     missing, still = len(answer["rows"]) - len(rows), len(rows) - len(moving)
+    left = [
+        f"{count} with {what}"
+        for count, what in (
+            (len(moving) - len(kept), "smaller effects"),
+            (still, f"less than {100 * LEAST:.0f} % of effect"),
+        )
+        if count
+    ]
     notes = [
         f"{RANKED.get(by, by)} with one lever at a time, {answer['basis']}s",
-        f"{len(moving) - len(kept)} levers with smaller effects are left out"
-        if len(moving) > len(kept) else "",
-        f"{still} with less than {100 * LEAST:.0f} % of effect are left out" if still else "",
+        f"levers left out: {' and '.join(left)}" if left else "",
         f"{missing} have no figure" if missing else "",
     ]
     acts = list(dict.fromkeys(row["acts_on"] for row in shown))
     height = 0.7 + 0.25 * max(3, len(shown))
-    about = caption(answer, *notes, timed=by != "memory")
+    base = answer.get("base")
+    case = {**answer, "rows": [base] if is_map(base) else []}
+    about = caption(case, *notes, timed=by != "memory")
     drawing, (ax,) = figure(1, about, width=7.0, height=height)
     for n, act in enumerate(acts):
         colour, hatch = PALETTE[n % len(PALETTE)], HATCHES[n % len(HATCHES)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -17,10 +18,14 @@ from rooflm.calc.sweep import sweep
 from rooflm.calc.typed import Counting, make_case
 from rooflm.plots import kinds
 from rooflm.plots.axes import brief, digits, log_ticks, plain
+from rooflm.plots.data import data
+from rooflm.plots.heatmap import abbreviated
 from rooflm.plots.kinds import KINDS
+from rooflm.plots.pareto import usual_way
 from rooflm.plots.series import named, series
-from rooflm.plots.style import entitle, figure, save, svg
+from rooflm.plots.style import entitle, figure, marked, save, svg
 from rooflm.plots.terminal import chart
+from rooflm.plots.words import spoken, words
 
 from .figure_checks import check
 from .helpers import Terminal
@@ -129,6 +134,8 @@ SPECULATE = (
 )  # fmt: skip
 EXPLAIN = ("explain", "bound_s", "llama-2-13b", "--on", "h100-sxm", "--batch", "64")
 
+QUALITY = {"x": "memory_bytes", "y": "quality", "better": "low/high"}
+
 Made = tuple[str, Callable[[Terminal], Answer], dict[str, Any]]
 
 EXAMPLES: dict[str, Made] = {
@@ -139,7 +146,7 @@ EXAMPLES: dict[str, Made] = {
     "roofline": ("roofline", lambda _: roof(4), {}),
     "rooflines": ("roofline", lambda _: {"rooflines": [roof(1), roof(8), roof(8, "b")]}, {}),
     "pareto": ("pareto", lambda _: swept(1024, 4096), {}),
-    "quality": ("pareto", lambda _: study(), {"x": "memory_bytes", "y": "quality"}),
+    "quality": ("pareto", lambda _: study(), QUALITY),
     "memory": ("memory", lambda _: swept(1024, 4096), {}),
     "memory of variants": ("memory", lambda _: study(), {}),
     "cache": ("cache", lambda _: swept(1024, 4096, 65536), {}),
@@ -167,6 +174,18 @@ def made(name: str, rooflm: Terminal) -> tuple[Answer, Any]:
 def points_of(group: Any) -> list[tuple[float, float]]:
     """List the points of a scatter."""
     return [(float(x), float(y)) for x, y in group.get_offsets()]
+
+
+def colours_of(group: Any) -> list[str]:
+    """List the colours of a collection."""
+    from matplotlib.colors import to_hex
+
+    return [to_hex(colour) for colour in group.get_color()]
+
+
+def told(drawing: Any) -> str:
+    """Take the caption of a figure in one line."""
+    return " ".join(drawing.get_supxlabel().split())
 
 
 def lines_of(ax: Any) -> dict[str, tuple[list[float], list[float]]]:
@@ -222,9 +241,49 @@ def test_a_sweep_holds_the_lecture_s_table() -> None:
         assert (fitting.get_linestyle(), beyond.get_linestyle()) == ("-", ":")
         (wall,) = ax.collections
         assert [x for x, _ in wall.get_segments()[0]] == [64, 64]
+        assert colours_of(wall) == [fitting.get_color()]
         assert [text.get_text() for text in ax.texts] == ["64"]
     assert time.get_ylabel() == "time of a step [ms]"
     assert rate.get_ylabel() == "throughput [tokens/s]"
+
+
+def test_every_series_has_a_wall_of_its_own_colour() -> None:
+    """Where several stop at one batch their dashes take turns; the legend claims what is drawn."""
+    drawing = draw("sweep", swept(1024, 1025, 4096))
+    (legend,) = drawing.legends
+
+    for ax in drawing.axes:
+        lines = {line.get_label(): line.get_color() for line in ax.lines}
+        walls = [(colours_of(w)[0], w.get_segments()[0][0][0]) for w in ax.collections]
+        wanted = zip(("1,024 tokens", "1,025 tokens", "4,096 tokens"), (64, 64, 1), strict=True)
+        assert walls == [(lines[name], at) for name, at in wanted]
+        offsets = [w.get_linestyle()[0][0] for w in ax.collections]
+        assert offsets[0] != offsets[1]
+    assert "last batch drawn that fits" in [t.get_text() for t in legend.get_texts()]
+
+
+def test_long_lines_have_few_markers() -> None:
+    """Some thirty, at even steps of the axis, the last point among them; short ones have all."""
+    assert marked([1.0, 2.0, 3.0]) is None
+    chosen = marked([float(n) for n in range(1, 2501)])
+    assert chosen is not None
+    assert 20 <= len(chosen) <= 31
+    assert (chosen[0], chosen[-1]) == (0, 2499)
+    line = draw("sweep", swept(batches=tuple(range(1, 101)))).axes[0].get_lines()[0]
+    assert 0 < len(line.get_markevery()) < 40
+
+
+def test_small_changes_of_time_look_small() -> None:
+    """A linear axis of a time starts at 0; that of a fact which differs by little does not."""
+    answer = study()
+    answer["rows"] = [row | {"time_s": 0.02 + 1e-5 * row["batch"]} for row in answer["rows"]]
+
+    assert draw("sweep", answer).axes[0].get_ylim()[0] == 0
+    assert draw("lines", answer, y="time_s").axes[0].get_ylim()[0] == 0
+    for kind, options in (("lines", {"y": "quality"}), ("pareto", QUALITY)):
+        drawing = draw(kind, answer, **options)
+        assert drawing.axes[0].get_ylim()[0] > 40
+        assert "the axis of 'mean of tasks' does not start at 0" in told(drawing)
 
 
 def test_a_promised_latency_is_drawn_and_what_keeps_it_is_ringed() -> None:
@@ -294,7 +353,9 @@ def test_a_roofline_has_the_roof_and_every_operator_under_it() -> None:
     assert list(top.get_ydata()) == pytest.approx([10 * left, 100, 100])
     assert left < min(x for x, _ in seen)
     assert right > 10
-    assert "having no FLOPs: norms" in " ".join(drawing.get_supxlabel().split())
+    assert "having no FLOPs: norms" in told(drawing)
+    same = "attention projections and head lie at one point in decode and in prefill"
+    assert same in told(drawing)
     assert len(points) == 6  # three operators in each of two passes
 
 
@@ -338,7 +399,7 @@ def test_the_front_is_what_no_row_beats() -> None:
 
 def test_what_is_better_can_be_said() -> None:
     """Quality against memory: more quality for less memory, or the other way round."""
-    usual = draw("pareto", study(), x="memory_bytes", y="quality")
+    usual = draw("pareto", study(), **QUALITY)
     turned = draw("pareto", study(), x="memory_bytes", y="quality", better="high/low")
 
     # 22, 23 and 27 GB with 46.6, 47.1 and 47.2 points; the most memory that fits, for the least.
@@ -348,6 +409,39 @@ def test_what_is_better_can_be_said() -> None:
     assert "a paper" in usual.get_supxlabel()
     with pytest.raises(RooflmError, match="unknown value 'lower'"):
         draw("pareto", study(), better="lower/high")
+    for key in ("quality", "capacity_bytes", "batch"):
+        with pytest.raises(RooflmError, match=f"less or more of '{key}' is better.*--better"):
+            draw("pareto", study(), x="memory_bytes", y=key)
+
+
+@pytest.mark.parametrize(
+    ("way", "keys"),
+    [
+        ("low", "time_s ttft_s memory_bytes weights_bytes bytes cache.bytes_per_token devices "
+                "output_usd_per_mtok joules_per_token sequence_cache_bytes cache.elements"),
+        ("high", "tokens_per_s tokens_per_s_per_device max_sequences max_context_tokens speedup "
+                 "margin_bytes mlp_up.intensity_flops_per_byte speedup_without_messages"),
+        (None, "quality capacity_bytes flops batch context_tokens parameters regime score ops"),
+    ],
+)  # fmt: skip
+def test_what_is_better_is_known_of_some_columns(way: str | None, keys: str) -> None:
+    """By what a column is; of all others nobody guesses."""
+    assert {key: usual_way(key) for key in keys.split()} == dict.fromkeys(keys.split(), way)
+
+
+def test_points_say_what_tells_them_apart() -> None:
+    """Each has its batch where there is room, and the caption has all; one best point no line."""
+    answer = swept(1024, 4096)
+    drawing = draw("pareto", answer)
+    (ax,) = drawing.axes
+
+    assert len(ax.texts) == len(answer["rows"])
+    assert {t.get_text() for t in ax.texts} == {"batch 1", "batch 64", "batch 256"}
+    assert "batch 1, 64 and 256" in told(drawing)
+    answer["rows"] = answer["rows"][:1]
+    alone = draw("pareto", answer)
+    assert list(lines_of(alone.axes[0])) == ["nothing beats this"]
+    assert alone.axes[0].get_lines()[0].get_linestyle() == "None"
 
 
 def test_bars_of_memory_are_stacked_to_its_total() -> None:
@@ -368,8 +462,11 @@ def test_bars_of_memory_are_stacked_to_its_total() -> None:
     assert ends[:3] == pytest.approx([row[1] for row in LECTURE], rel=1e-3)
     (limit,) = ax.collections
     assert {x for segment in limit.get_segments() for x, _ in segment} == {80.0}
-    written = [text.get_text() for text in ax.texts]
-    assert written[:3] == ["26.9", "79.7", "240.8, does not fit"]
+    written = {text.get_text(): text.get_position()[0] for text in ax.texts}
+    assert list(written)[:3] == ["26.9 of 80.0", "79.7", "240.8, does not fit"]
+    # A total that fits never reads as one beyond the capacity.
+    assert written["79.7"] < 79.7
+    assert written["240.8, does not fit"] > 240.8
     names = [label.get_text() for label in ax.get_yticklabels()]
     assert names[:2] == ["1,024 tokens, batch 1", "1,024 tokens, batch 64"]
 
@@ -492,6 +589,29 @@ def test_a_heat_map_of_words_has_a_legend() -> None:
     assert cells.filled(-1).tolist() == [[0, 0, 1], [0, 0, 1], [0, 0, -1]]
     told = [t.get_text() for t in drawing.legends[0].get_texts()]
     assert told == ["regime: memory", "regime: compute", "does not fit"]
+    # The words stand in the cells, and their shades differ in grey.
+    assert sorted(t.get_text() for t in drawing.axes[0].texts) == ["compute"] * 2 + ["memory"] * 6
+    shades = [patch.get_facecolor() for patch in drawing.legends[0].get_patches()[:2]]
+    greys = [0.299 * red + 0.587 * green + 0.114 * blue for red, green, blue, _ in shades]
+    assert abs(greys[0] - greys[1]) > 0.4
+
+
+def test_numbers_on_hatches_stand_on_a_patch() -> None:
+    """Of the colour of the cell; those that fit need none."""
+    answer = swept(1024, 4096)
+    texts = draw("heatmap", answer).axes[0].texts
+
+    for row, text in zip(answer["rows"], texts, strict=True):
+        assert (text.get_bbox_patch() is None) == row["fits"]
+
+
+def test_words_are_shortened_where_cells_are_narrow() -> None:
+    """To what still tells them apart, or left to the legend."""
+    names = ["memory", "compute"]
+    assert abbreviated(names, 60) == {"memory": "memory", "compute": "compute"}
+    assert abbreviated(names, 30) == {"memory": "memo.", "compute": "comp."}
+    assert abbreviated(names, 5) == {}
+    assert abbreviated(["operator a", "operator b"], 25) == {}
 
 
 def test_a_heat_map_refuses_two_rows_in_one_cell() -> None:
@@ -518,17 +638,40 @@ def test_sensitivities_are_sorted_and_both_drawn(rooflm: Terminal) -> None:
 
 
 def test_levers_are_bars_from_one(rooflm: Terminal) -> None:
-    """In the order of the answer, at most twenty; those that are left out are counted."""
+    """In the order of the answer, those with the largest effect; what is left out is counted."""
     answer, drawing = made("levers", rooflm)
     (ax,) = drawing.axes
     bars = sorted((p for c in ax.containers for p in c), key=lambda p: p.get_y())
     known = [r["speedup"] for r in answer["rows"] if r["speedup"] is not None]
 
-    assert [1 + p.get_width() for p in bars] == pytest.approx(known[:20])
+    moving = sorted(abs(math.log(v)) for v in known if abs(math.log(v)) > math.log(1.01))
+    drawn = [v for v in known if abs(math.log(v)) >= moving[-20]]
+    assert [1 + p.get_width() for p in bars] == pytest.approx(drawn)
+    assert min(drawn) < 1
     assert {p.get_x() for p in bars} == {1}
-    left = len(known) - 20
-    assert left > 0
-    assert f"{left} further levers" in " ".join(drawing.get_supxlabel().split())
+    still = len(known) - len(moving)
+    assert still > 0
+    assert f"{len(moving) - 20} with smaller effects" in told(drawing)
+    assert f"{still} with less than 1 % of effect" in told(drawing)
+    assert "time of a token with one lever at a time, bounds" in told(drawing)
+    hatches = {(p.get_hatch() or "", c.get_label().split(",")[0]) for c in ax.containers for p in c}
+    assert len(hatches) == len({hatch for hatch, _ in hatches})
+
+
+def test_levers_that_change_nothing_are_no_figure() -> None:
+    """One sentence, where a bar would have no length."""
+    row = {"lever": "a", "acts_on": "work", "memory_kept": 1.001, "fits": True}
+    with pytest.raises(RooflmError, match="no lever changes the memory by 1 %"):
+        draw("tornado", {"by": "memory", "basis": "bound", "rows": [row]})
+
+
+def test_sensitivities_are_only_of_what_was_asked(rooflm: Terminal) -> None:
+    """Those of a time beside an explanation of memory are refused; a caption claims what it has."""
+    answer = rooflm.json("explain", "memory_bytes", *EXPLAIN[2:], "--sensitivity")
+    with pytest.raises(RooflmError, match="elasticities are those of time and throughput"):
+        draw("tornado", answer)
+    alone = {"sensitivity": {"time_s": {"B": 0.5}}, "model": "m", "hardware": "h"}
+    assert "changes of time in per cent" in told(draw("tornado", alone))
 
 
 def test_accuracy_draws_every_judged_row_with_its_band() -> None:
@@ -538,16 +681,20 @@ def test_accuracy_draws_every_judged_row_with_its_band() -> None:
     left, right = drawing.axes
     bars = [g for g in left.collections if isinstance(g, LineCollection)]
     groups = {g.get_label(): g for g in left.collections if g not in bars}
-    told = [r for r in answer["rows"] if r["error"] is not None]
+    kept = [r for r in answer["rows"] if r["error"] is not None]
 
     assert {name: points_of(g) for name, g in groups.items()} == {
-        r["kind"]: [(1e3 * r["measured_s"], 1e3 * r["estimate_s"])] for r in told
+        r["kind"]: [(1e3 * r["measured_s"], 1e3 * r["estimate_s"])] for r in kept
     }
     flat = [x for group in bars for band in group.get_segments() for p in band for x in p]
     assert flat == pytest.approx([10, 9, 10, 12, 2000, 1700, 2000, 2100])
     errors = sorted(y for g in right.collections for _, y in points_of(g))
     assert errors == pytest.approx([-5, 10, 20])
-    assert "100 % of the measurements" in drawing.get_supxlabel().replace("\n", " ")
+    assert "100 % of the measurements" in told(drawing)
+    assert "3 of 4 published measurements, each" in told(drawing)
+    answer["rows"] = [r | {"engine": "vllm", "hardware": "a chip"} for r in answer["rows"]]
+    some = told(draw("accuracy", answer))
+    assert "3 of 4 published measurements (engine vllm; machine a chip)" in some
 
 
 def test_a_plan_names_its_layouts(rooflm: Terminal) -> None:
@@ -587,12 +734,144 @@ def test_lines_are_those_of_any_two_columns() -> None:
 
     shown = lines_of(ax)
     assert {name: xs for name, (xs, _) in shown.items()} == {
-        "MHA": [1, 64, 256], "GQA": [1, 64, 256], "MQA": [1, 64]
+        "MHA": [1, 64], "GQA": [1, 64, 256], "MQA": [1, 64]
     }  # fmt: skip
     heights = [y for _, ys in shown.values() for y in ys]
-    assert heights == pytest.approx([27, 79, 240, 23, 33, 66, 22, 24])
+    assert heights == pytest.approx([27, 79, 23, 33, 66, 22, 24])
+    beyond = ax.get_lines()[1]
+    assert list(beyond.get_xdata()) == [64, 256]
+    assert list(beyond.get_ydata()) == pytest.approx([79, 240])
+    assert (beyond.get_linestyle(), beyond.get_markerfacecolor()) == (":", "white")
+    assert beyond.get_color() == ax.get_lines()[0].get_color()
     assert (ax.get_xscale(), ax.get_yscale()) == ("linear", "log")
     assert ax.get_ylabel() == "memory [GB]"
+
+
+def test_captions_name_devices_models_and_machines(rooflm: Terminal) -> None:
+    """Of several devices how many, of a study its models; what shows no time says nothing of it."""
+    layout = ("sweep", "llama-3-8b", "--on", "8xh100-sxm", "--batch", "1,8")
+    answer = rooflm.json(*layout)
+    assert "llama-3-8b on 8 x h100-sxm;" in told(draw("sweep", answer))
+    assert "on 8 x h100-sxm;" in told(draw("memory", answer))
+    timed = ["time model operator at 3.35 TB/s: a bound", "time is the estimate (--basis)"]
+    given = study() | {"assumptions": timed}
+    for kind, options in (("pareto", QUALITY), ("memory", {}), ("cache", {}),
+                          ("lines", {"y": "memory_bytes"})):  # fmt: skip
+        said = told(draw(kind, given, **options))
+        assert said.startswith("Fewer heads; llama-2-13b on h100-sxm")
+        assert "estimate" not in said
+        assert "bound" not in said
+    assert "time is the estimate" in told(draw("lines", given, y="time_s"))
+    given["model"] = ["a", "b", "c", "d"]
+    assert told(draw("memory", given)) == "Fewer heads; h100-sxm."
+    derived: Answer = study() | {"assumptions": timed, "derive": {"gain": "plain.time_s / time_s"}}
+    rows: list[Answer] = study()["rows"]
+    derived["rows"] = [row | {"gain": 2.0} for row in rows]
+    assert "time is the estimate" in told(draw("lines", derived, y="gain"))
+
+
+def test_a_caption_of_speculation_names_target_draft_and_acceptance(rooflm: Terminal) -> None:
+    """Of a study as well, whose answer has lists; what it lacks is left out."""
+    answer = rooflm.json(*SPECULATE)
+    of_study: Answer = answer | {"title": "Drafts", "model": ["big"], "draft": ["small"],
+                         "acceptance": [0.8], "hardware": ["chip"]}  # fmt: skip
+    rows: list[Answer] = answer["rows"]
+    of_study["rows"] = [row | {"devices": 8} for row in rows]
+
+    assert "Drafts; big drafted by small on 8 x chip;" in told(draw("speculation", of_study))
+    assert "acceptance 0.8" in told(draw("speculation", of_study))
+    without = {k: v for k, v in of_study.items() if k not in ("draft", "acceptance")}
+    assert "Drafts; big on 8 x chip; " in told(draw("speculation", without))
+    assert "acceptance" not in told(draw("speculation", without))
+
+
+def test_answers_of_other_options_are_refused_with_those_that_are_needed(rooflm: Terminal) -> None:
+    """Laws need two laws, speed-ups of batches need models."""
+    with pytest.raises(RooflmError, match=r"no laws.*--p 0.8,0.2 --q"):
+        draw("laws", rooflm.json(*SPECULATE))
+    words = ("speculate", "--draft-cost", "0.1", "--acceptance", "0.8")
+    for more in ((), ("--draft-tokens", "1:4")):
+        with pytest.raises(RooflmError, match=r"no batches.*--draft DRAFT"):
+            draw("speculation", rooflm.json(*words, *more))
+
+
+def test_data_are_what_the_axes_show() -> None:
+    """Bars by name and value, cells by place, lines across by one value, hollow what fits not."""
+    levers = {"by": "time", "basis": "bound", "assumptions": [], "rows": [
+        {"lever": "one", "acts_on": "work", "speedup": 1.5, "fits": True},
+        {"lever": "two", "acts_on": "work", "speedup": 0.5, "fits": True},
+    ]}  # fmt: skip
+    (bars,) = data(draw("tornado", levers))[0]["bars"]
+    assert bars == {"label": "acts on work", "names": ["one", "two"], "values": [1.5, 0.5]}
+    weights, cache = data(draw("memory", study()))[0]["bars"]
+    assert cache["names"][:2] == ["MHA, batch 1", "MHA, batch 64"]
+    assert weights["values"][:2] == pytest.approx([6.75, 19.75])
+    assert cache["values"][:2] == pytest.approx([20.25, 59.25])
+
+    panels = data(draw("heatmap", study(), y="variant", z="regime"))
+    (cells,) = panels[0]["cells"]
+    assert (cells["x"], cells["y"]) == ([1, 64, 256], ["MHA", "GQA", "MQA"])
+    assert cells["values"] == ["memory", "memory", "compute"] * 2 + ["memory", "memory", None]
+    panels = data(draw("heatmap", swept(1024, 4096)))
+    assert len(panels) == 1
+    assert panels[0]["cells"][0]["y"] == [1024, 4096]
+
+    fitting, beyond, wall = data(draw("sweep", swept()))[0]["lines"]
+    assert (fitting["hollow"], beyond["hollow"]) == (False, True)
+    assert wall == {"label": "last batch drawn that fits", "x": 64}
+    speedup = {"batch": 1, "context_tokens": 1, "draft_tokens": 2, "speedup": 1.5}
+    lines = data(draw("speculation", {"rows": [speedup]}))[0]["lines"]
+    assert {"label": "plain decoding", "y": 1.0} in lines
+    assert [group["hollow"] for group in data(draw("pareto", study()))[0]["points"]] == [
+        False, True, False, False
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("sweep", ["1,024 tokens: time of a step [ms] 8.021 at batch [sequences] 1, 23.8 at 64.",
+                   "1,024 tokens, what does not fit: time of a step [ms] 71.87 at",
+                   "latency asked for: 20 ms at 20.",
+                   "last batch drawn that fits (1,024 tokens) at 64."]),
+        ("one point", ["throughput [tokens/s] 1,359 at batch [sequences] 16."]),
+        ("memory of variants", ["cache: MHA, batch 1: 20.25; MHA, batch 64: 59.25;",
+                                "capacity, 80.0 GB."]),
+        ("speculation", ["plain decoding at 1."]),
+        ("levers", ["acts on work, does not fit: twice the batch: 0.5965."]),
+        ("heatmap", ["smallest 8.021 at batch [sequences] 1, context [tokens] 1,024; largest 264.2 "
+                     "at batch [sequences] 256, context [tokens] 4,096."]),
+        ("heatmap of words", ["regime: memory in 6 cells, compute in 2 cells."]),
+        ("validation", ["bound, measured ceilings: predicted [ms] 80 at measured [ms] 100"]),
+    ],
+)  # fmt: skip
+def test_a_figure_is_told_in_words(name: str, said: list[str], rooflm: Terminal) -> None:
+    """Every part with a name by its data; nothing of guides and bars of colours."""
+    _, drawing = made(name, rooflm)
+    text = words(drawing, "What it shows.")
+
+    assert text.startswith("What it shows. ")
+    for part in said:
+        assert part in text
+    assert " _" not in text
+    assert re.search(r"\de[+-]?\d", text) is None
+
+
+def test_numbers_in_words_are_written_out() -> None:
+    """With separators and no powers of ten, up to 10^15."""
+    assert [spoken(v) for v in (0, 1.0, 0.0251, 12.3456, 123456.7, 3.2e14, 2e-7, 4e15)] == [
+        "0", "1", "0.0251", "12.35", "123,457", "320,000,000,000,000", "0.0000002", "4.000e+15"
+    ]  # fmt: skip
+
+
+def test_names_with_hyphens_are_not_broken_in_a_terminal() -> None:
+    """A line ends before TensorRT-LLM, whatever its width."""
+    drawing, (ax,) = figure(1, "times are the estimates of TensorRT-LLM 1.0 on h100-sxm")
+    ax.plot([0, 1], [0, 1])
+
+    for width in range(24, 60):
+        assert "TensorRT-LLM" in chart(drawing, width)
+        assert "h100-sxm" in chart(drawing, width)
 
 
 EMPTY: list[tuple[str, Answer, str]] = [

@@ -419,7 +419,7 @@ WRONG = {
     BASE + "grid: {set: [1]}": ("2:8", "Write set.K"),
     BASE + "measure: [time_s, max_sequence]": ("2:19", "Did you mean max_sequences?"),
     BASE + "measure: [time_s, time_s]": ("2:19", "twice"),
-    BASE + "measure: [time_s]\nderive: {x: tyme_s * 2}": ("3:10", "Did you mean time_s?"),
+    BASE + "measure: [time_s]\nderive: {x: tyme_s * 2}": ("3:10", "Did you mean time_s"),
     BASE + "derive: {x: regime * 2}": ("2:10", "holds words"),
     BASE + "derive: {batch: time_s * 2}": ("2:10", "is a column already"),
     BASE + "derive: {time_s: time_s * 2}": ("2:10", "is a column already"),
