@@ -17,7 +17,7 @@ from .options import COSTED, DRAFTED, HANDOFF
 from .plain import is_list
 from .quantities import further, names_of
 from .study_file import COLUMNS, Drawn, Study, located
-from .sweep import FEW_POINTS, grid_columns
+from .sweep import FEW_POINTS, grid_columns, of_each_device
 from .typed import given, parse_costs
 from .units import parse_counts
 
@@ -491,6 +491,7 @@ def _by_arrays(
     batches = part.get("batch") or parse_counts(given(words.get("batch"), "1"), "--batch")
     contexts = part.get("context") or parse_counts(given(words.get("context"), "1024"), "--context")
     columns = grid_columns(case, batches, contexts)
+    columns |= of_each_device(columns)
     shape = (len(contexts), len(batches))
     costed = [name for name in wanted if name in PRICED]
     if costed:

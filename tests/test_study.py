@@ -177,6 +177,17 @@ def test_arrays_and_rows_agree(
             assert one[key] == same, key
 
 
+def test_arrays_have_all_columns_of_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A layout of equal ranks in one evaluation has every column that its rows have one by one."""
+    text = "base: {model: mixtral-8x7b, on: 4xh100-sxm, tp: 4, cost: true, tariff: '0.1,0.2,0.6'}\n"
+    ready = ready_of(tmp_path, text + "grid: {batch: [1, 4, 600], context: [100, 5000]}\n")
+    by_rows = all_rows(ready)
+    monkeypatch.setattr("rooflm.calc.study.FEW_POINTS", 1)
+    for one, other in zip(all_rows(ready), by_rows, strict=True):
+        for key, value in other.items():
+            assert one[key] == (pytest.approx(value, rel=1e-12) if _number(value) else value), key
+
+
 def _number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
