@@ -162,9 +162,24 @@ def _evaluate(node: ast.AST, columns: Mapping[str, Q]) -> Q:
         left, right = _evaluate(node.left, columns), _evaluate(node.right, columns)
         if isinstance(node.op, ast.Pow) and not hasattr(left, "shape"):
             left = float(left)
-        return _OPERATORS[type(node.op)](left, right)
+        return _known(_OPERATORS[type(node.op)](left, right), left, right)
     if isinstance(node, ast.UnaryOp):
         return _OPERATORS[type(node.op)](_evaluate(node.operand, columns))
     assert isinstance(node, ast.Call), "the check let nothing else pass"
     function = FUNCTIONS[dotted(node.func) or ""][0]
-    return function(*(_evaluate(part, columns) for part in node.args))
+    given = [_evaluate(part, columns) for part in node.args]
+    return _known(function(*given), *given)
+
+
+def _known(found: Q, *parts: Q) -> Q:
+    """Make nan of what is no number, at once: as with numbers, nothing is made of it afterwards."""
+    if not hasattr(found, "shape"):
+        if isinstance(found, complex) or not math.isfinite(found):
+            raise ValueError("not a number")
+        return found
+    import numpy as np
+
+    right = np.isfinite(found)
+    for part in parts:
+        right = right & np.isfinite(part)
+    return np.where(right, found, np.nan)

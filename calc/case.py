@@ -493,10 +493,11 @@ def regime(computing: Q, moving: Q, sending: Q = 0) -> Q:
 
     sending: time of messages, which is part of `moving` [s].
     """
-    if not is_array(computing, moving, sending) and sending > (computing + moving) / 2:
-        return "communication"
-    if is_array(computing, moving):
+    if is_array(computing, moving, sending):
         import numpy as np
 
-        return np.where(computing > moving, "compute", "memory")
+        by_two = np.where(computing > moving, "compute", "memory")
+        return np.where(sending > (computing + moving) / 2, "communication", by_two)
+    if sending > (computing + moving) / 2:
+        return "communication"
     return "compute" if computing > moving else "memory"

@@ -85,13 +85,15 @@ def study(
 
     Example: rooflm study studies/batch_sweep.yaml --check --junit study.xml
     """
+    from .output import MOST_TABLE_ROWS
     from .study import prepare
     from .study_answer import answer as answer_of
-    from .study_answer import interrupted, rows_of
+    from .study_answer import expecting_nothing, interrupted, rows_of
     from .study_file import read_study
     from .study_stream import write_csv, write_parquet
 
-    parquet = str(how["output"]).endswith(".parquet")
+    parquet = str(how["output"]).lower().endswith(".parquet")
+    _spare(files, how["output"], junit)
     printing = printing_of(how["format"], None if parquet else how["output"], how["quiet"])
     if junit is not None and not check:
         raise RooflmError("nothing is checked", "--junit", "Say --check as well.")
@@ -99,12 +101,21 @@ def study(
         if resume or figures or chart:
             option = "--resume" if resume else "--figures" if figures else "--chart"
             raise RooflmError("a check only checks", option, "Leave out one of the two options.")
+        if parquet or (not check and how["output"]):
+            what = "frozen numbers have a file of their own" if freeze else "a check has no rows"
+            raise RooflmError(what, "--output", "Leave the option out.")
         return _checked(files, check, freeze, junit, printing)
     if len(files) > 1:
         raise RooflmError("one study at a time is run", "FILE.yaml", "Several go with --check.")
     ready = prepare(read_study(files[0]))
     tell = progress_on(sys.stderr)
     streamed = parquet or printing.format == "csv"
+    if parquet and (resume or how["format"] is not None):
+        option = "--resume" if resume else "--format"
+        raise RooflmError("Parquet is written anew, in its own format", option, "Leave it out.")
+    if printing.format in ("table", "md") and ready.points > MOST_TABLE_ROWS:
+        what = f"{ready.points:,} rows are more than the {MOST_TABLE_ROWS:,} of a table"
+        raise RooflmError(what, "--format", "Take --output rows.csv, or --format json.")
     if streamed and (figures or chart):
         option = "--figures" if figures else "--chart"
         raise RooflmError("figures are drawn of rows that are held", option, "Leave --output out.")
@@ -116,7 +127,11 @@ def study(
         if resume:
             raise RooflmError("only CSV is gone on with", "--resume", "Say --output rows.csv.")
         found, whole = rows_of(ready, tell)
-        answer = answer_of(ready, found)
+        if not whole and printing.output is not None:
+            # A good file is not replaced by half of one.
+            what = f"interrupted: {len(found):,} of {ready.points:,} rows were finished"
+            raise interrupted(what, "CSV keeps them: --output rows.csv.")
+        answer = answer_of(ready, found) if whole else answer_of(expecting_nothing(ready), found)
         _show(ready, answer, printing, chart and whole)
         if not whole:
             what = f"interrupted: {len(found):,} of {ready.points:,} rows were finished"
@@ -130,6 +145,16 @@ def study(
     if how["output"]:
         tell_on_stderr(f"{rows:,} rows in {how['output']}", printing.quiet)
     return Exit.DONE
+
+
+def _spare(files: list[str], *outputs: str | None) -> None:
+    """Refuse to write over a study."""
+    studies = {os.path.realpath(file) for file in files}
+    for output in outputs:
+        if output is not None and os.path.realpath(output) in studies:
+            raise RooflmError(
+                "this is the study itself", f"--output {output}", "Name another file."
+            )
 
 
 def _show(ready: Any, answer: dict[str, Any], printing: Printing, chart: bool) -> None:
@@ -155,20 +180,28 @@ def _checked(
 
     tell = progress_on(sys.stderr)
     checked: list[dict[str, Any]] = []
+    broken = 0
     for file in files:
-        if freeze:
-            path = freeze_study(file, tell)
-            tell_on_stderr(f"frozen: {path}", printing.quiet)
-        if check:
-            checked.append(check_study(file, tell))
+        try:
+            if freeze:
+                path = freeze_study(file, tell)
+                tell_on_stderr(f"frozen: {path}", printing.quiet)
+            if check:
+                checked.append(check_study(file, tell))
+        except RooflmError as e:
+            # The others are checked all the same.
+            if len(files) == 1 or e.code == Exit.INTERRUPTED:
+                raise
+            broken = int(e.code)
+            tell_on_stderr(f"error: {e}")
     if not check:
-        return Exit.DONE
+        return broken or Exit.DONE
     if junit is not None:
         write_file(junit_of(checked).encode(), junit, "--junit")
     answer = {"schema": "rooflm.check/1", "holds": all(c["holds"] for c in checked),
               "studies": checked}  # fmt: skip
     emit(answer, check_page(checked), printing)
-    return Exit.DONE if answer["holds"] else Exit.NO
+    return broken or (Exit.DONE if answer["holds"] else Exit.NO)
 
 
 def report(
@@ -180,14 +213,16 @@ def report(
     """
     from pathlib import Path
 
-    from .report import page
+    from .report import check_size, page
     from .study import prepare
     from .study_answer import answer as answer_of
     from .study_answer import interrupted, rows_of
     from .study_file import read_study
 
-    path = output or str(Path(file).with_suffix(".html").name)
     ready = prepare(read_study(file))
+    path = output or str(Path(file).with_suffix(".html").name)
+    _spare([file], path)
+    check_size(ready)
     rows, whole = rows_of(ready, progress_on(sys.stderr))
     if not whole:
         raise interrupted(f"interrupted: {len(rows):,} of {ready.points:,} rows were finished")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -154,6 +155,8 @@ def _spread(text: str, parts: Sequence[str], quantity: str, where: str) -> Wante
     """Read VALUE ± SPREAD, the spread in percent or in the unit of the value."""
     (value, unit), (spread, own) = (_read(p, quantity, where) for p in parts)
     if own == "%" and unit != "%":
+        if spread < 0:
+            raise RooflmError(f"'{printable(text, 40)}' has a negative tolerance", where)
         middle = _with_unit(value, unit, quantity, where)
         return _around(text, middle, abs(middle) * spread / 100)
     unit, own = unit or own, own or unit
@@ -212,6 +215,8 @@ def _scaled(value: float, unit: str, quantity: str, where: str) -> float:
     if unit not in known:
         what = f"'{printable(unit, 20)}' is no unit of {quantity}"
         raise RooflmError(what, where, f"Units: {_units_told(quantity)}.")
+    if not math.isfinite(value * known[unit]):
+        raise RooflmError(f"{value:g} is beyond all that is measured", where)
     return value * known[unit]
 
 
@@ -221,7 +226,7 @@ def _order(chain: Any, variants: set[str], where: str) -> Wanted:
         raise RooflmError("an order names variants", where, "Write gqa > mha.")
     signs = set(re.findall(r"[<>]=?", chain))
     names = [name.strip() for name in re.split(r"[<>]=?", chain)]
-    if len(signs) != 1 or len(names) < 2:
+    if len(signs) != 1 or len(names) < 2 or len(set(names)) < len(names):
         what = f"'{printable(chain, 60)}' is no order"
         raise RooflmError(what, where, "Write gqa > mha, with one sign throughout.")
     for name in names:
@@ -284,7 +289,8 @@ def check_selection(
         whole = all(isinstance(v, int) for v in keys[key])
         read = [parse_count(v, where) if whole and isinstance(v, str) else v for v in values]
         for value in read:
-            if value not in keys[key]:
+            # 1 is equal to true, and is not it.
+            if value not in keys[key] or isinstance(value, bool):
                 shown, known = printable(str(value), 40), [str(v) for v in keys[key]]
                 some = ", ".join(known[:8]) + (", ..." if len(known) > 8 else "")
                 fix = nearest(shown, known) or f"There is {some}."
@@ -294,17 +300,23 @@ def check_selection(
 
 
 def judge(
-    expectations: Sequence[Expectation], rows: Sequence[Mapping[str, Any]], keys: Sequence[str]
+    expectations: Sequence[Expectation],
+    rows: Sequence[Mapping[str, Any]],
+    keys: Sequence[str],
+    points: Sequence[str],
 ) -> list[dict[str, Any]]:
     """Tell of each expectation at each of its rows whether it holds.
 
-    keys: what identifies a row, the variant first.
+    keys: what identifies a row, the variant first; points: those of them that variants share, at
+    which they are put in an order.
     """
     verdicts: list[dict[str, Any]] = []
     for expected in expectations:
         taken = [row for row in rows if expected.takes(row)]
+        if not taken:
+            raise RooflmError("no row is meant", expected.where, "Are axes zipped?")
         if expected.wanted.order:
-            verdicts += _ordered(expected, taken, [k for k in keys if k != "variant"])
+            verdicts += _ordered(expected, taken, points)
             continue
         for row in taken:
             value = row.get(expected.quantity)

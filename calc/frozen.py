@@ -48,12 +48,15 @@ def read_frozen(study: str) -> dict[str, Any] | None:
         return None
     try:
         found = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         found = None
     whole = is_map(found) and all(k in found for k in ("columns", "rows", "inputs"))
     if not whole or not is_map(found) or found.get("schema") != SCHEMA:
         fix = "Make it again with --freeze."
         raise RooflmError("this is no file of frozen numbers", str(path), fix)
+    named = is_list(found["columns"]) and all(isinstance(c, str) for c in found["columns"])
+    if not named or not is_list(found["rows"]) or not is_map(found["inputs"]):
+        raise RooflmError("this is no file of frozen numbers", str(path), "--freeze again.")
     width = len(found["columns"])
     if any(not is_list(row) or len(row) != width for row in found["rows"]):
         raise RooflmError("a row has not as many values as columns", str(path), "--freeze again.")
@@ -135,7 +138,7 @@ def check_study(path: str, tell: Tell) -> dict[str, Any]:
     if frozen is None and not ready.expect:
         fix = "Write expect: into it, or freeze its numbers with --freeze."
         raise RooflmError("there is nothing to check", path, fix)
-    verdicts = judge(ready.expect, rows, list(ready.keys))
+    verdicts = judge(ready.expect, rows, list(ready.keys), ready.shared_keys)
     changes = [] if frozen is None else moved(ready, rows, frozen)
     counted = 0
     if frozen is not None:

@@ -177,7 +177,7 @@ def sweep_page(answer: Answer) -> Page:
                         "lengths share the batch equally")  # fmt: skip
     if answer["phase"] in ("prefill", "request") and rows[0]["passes"] > 1:
         r = rows[0]
-        of = "prefill" if r["itl_s"] is not None or answer["phase"] == "prefill" else "request"
+        of = "request" if answer["phase"] == "request" and r["itl_s"] is None else "prefill"
         notes.insert(0, f"{r['passes']} passes of the first row's {of} read "
                         f"{show_gb(r['weight_read_bytes'])} GB of weights and "
                         f"{show_gb(r['cache_read_bytes'])} GB of cache")  # fmt: skip

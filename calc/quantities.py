@@ -54,10 +54,15 @@ def of_operators(case: Case, B: Q, S: Q) -> dict[str, Any]:
         return {}
     rates = case.rates
     found: dict[str, Any] = {"ridge_flops_per_byte": ridge(rates.flops_per_s, rates.bytes_per_s)}
-    for prefix, segments in (("", case.step(B, S)), ("prefill.", prefill(B, S))):
+    passes = {"": case.step(B, S)}
+    if not case.model.denoises:
+        passes["prefill."] = prefill(B, S)
+    for prefix, segments in passes.items():
         slow = slowest(case, segments)
         for op in slow.ledger(segments):
-            name = f"{prefix}{op.name.replace(' ', '_')}"
+            # A message has the name of what it is about.
+            sent = "_messages" if op.part == "communication" else ""
+            name = f"{prefix}{op.name.replace(' ', '_')}{sent}"
             figures = operator_figures(op, slow.rates)
             found |= {f"{name}.{key}": value for key, value in figures.items()}
     return found

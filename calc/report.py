@@ -12,7 +12,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from .asked import case_of, works_of
+from .asked import case_of, denoises, works_of
 from .errors import RooflmError
 from .expectations import at
 from .labels import words
@@ -35,13 +35,17 @@ MOST_FORMULAS = 40
 Answer = Mapping[str, Any]
 
 
+def check_size(ready: Ready) -> None:
+    """Refuse a page of more rows than anybody reads."""
+    if ready.points > MOST_TABLE_ROWS:
+        what = f"{ready.points:,} rows are more than the {MOST_TABLE_ROWS:,} of a page"
+        raise RooflmError(what, ready.study.path, "Take a smaller grid, or rooflm study --output.")
+
+
 def page(ready: Ready, answer: Answer) -> str:
     """Write a study as a page of HTML."""
     from importlib.metadata import version
 
-    if len(answer["rows"]) > MOST_TABLE_ROWS:
-        what = f"{len(answer['rows']):,} rows are more than the {MOST_TABLE_ROWS:,} of a page"
-        raise RooflmError(what, ready.study.path, "Take a smaller grid, or rooflm study --output.")
     name = answer["study"]
     sections = [
         *_figures(ready, answer),
@@ -92,9 +96,7 @@ def _linked(text: str) -> str:
 
 def _text(ready: Ready) -> str:
     """Take the study as it is written; what it extends comes first."""
-    paths = dict.fromkeys(place.rsplit(":", 2)[0] for place in ready.study.text.places.values())
-    files = sorted(paths, key=lambda path: path == ready.study.path)
-    return "\n".join(Path(path).read_text("utf-8-sig") for path in files)
+    return "\n".join(ready.study.text.sources)
 
 
 def table(
@@ -220,8 +222,8 @@ def _formulas(ready: Ready, answer: Answer) -> Iterator[str]:
 
     shared: dict[tuple[str, ...], tuple[str, list[str]]] = {}
     for name, probe in ready.probes.items():
-        if ready.study.command != "sweep" or probe.case is None or probe.failed:
-            return
+        if probe.case is None or probe.failed or not _has_formulas(ready, probe):
+            continue
         case, row, works = case_of(probe.words), probe.rows[0], works_of(probe.words)
         question = Question(case, row["batch"], row["context_tokens"], works[0] if works else None)
         for lines in formulas(question, _formulated(ready, probe)).values():
@@ -241,6 +243,17 @@ def _formulas(ready: Ready, answer: Answer) -> Iterator[str]:
         )
     if parts:
         yield _section("Formulas", "\n".join(parts))
+
+
+def _has_formulas(ready: Ready, probe: Probe) -> bool:
+    """Tell whether rows are steps, prefills or requests of one machine, which have formulas."""
+    words, known = probe.words, (None, "decode", "prefill", "request")
+    plain = words.get("phase") in known and words.get("prefill_on") is None
+    whole = probe.case is not None and not denoises(words, probe.case)
+    mixed = str(words.get("context", "")).endswith("@mixed")
+    return ready.study.command == "sweep" and "phase" not in ready.study.axes and plain and (
+        whole and not mixed
+    )  # fmt: skip
 
 
 def _formulated(ready: Ready, probe: Probe) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -36,9 +37,15 @@ INNER = ("context", "batch")
 """Axes that a command answers at once, the batch fastest."""
 PRICED = (
     "output_usd_per_mtok", "input_usd_per_mtok", "cached_input_usd_per_mtok", "usd_per_request",
-    "joules_per_token",
+    "joules_per_token", "margin",
 )  # fmt: skip
 """Columns of cost and energy, which need no option where they are measured."""
+LACKING = ("--on", "--capacity")
+"""Where an error stands that is about what a machine lacks, and not about what was typed."""
+MOST_PROBES = 24
+"""Points of the axes that are asked for a quantity that the first one lacks."""
+MOST_CHECKED = 200
+"""Cases that are made before any is answered, so that a mistake is told at once."""
 ABSENT = {"state_bytes": 0, "adapters_bytes": 0, "host_bytes": 0, "devices": 1}
 """Columns that a sweep has only where there is something, and what they are elsewhere."""
 UNCASED = (*WORK, *DENOISED, *COSTED, *HANDOFF, *DRAFTED, *INNER, "p", "q", "draft_cost")
@@ -75,6 +82,12 @@ class Ready:
         return math.prod(map(len, inside))
 
     @property
+    def shared_keys(self) -> list[str]:
+        """What identifies a point of all variants: the axes, and what rows of a point differ in."""
+        rows = ("token", "draft_cost", "draft_tokens")
+        return [k for k in self.keys if k in self.axis_columns or k in rows]
+
+    @property
     def axis_columns(self) -> list[str]:
         """Columns of the axes, in their order."""
         return axis_columns(self.study)
@@ -95,16 +108,21 @@ def prepare(study: Study) -> Ready:
     """Answer the first point of each variant, and check every name against it."""
     probes = {name: _in_place(study, name, _probe) for name in study.variants}
     _check_twins(study, probes)
+    _check_axes(study)
     keys = _keys(study, probes)
     known: dict[str, None] = dict.fromkeys(ABSENT) if study.command == "sweep" else {}
     for name, probe in probes.items():
         known |= dict.fromkeys(k for row in probe.rows for k in row)
-        if not study.measure or all(m in known for m in study.measure):
+        if not study.measure:
             continue
-        if probe.case is not None and _steps(study, probe):
+        # What the first point lacks another one may have: a format, a layout.
+        for combo in itertools.islice(combinations(study), MOST_PROBES):
             said = [m for m in study.measure if m not in known]
-            more = _in_place(study, name, lambda s, v, p=probe, n=said: _further_names(p, n))
-            known |= dict.fromkeys(more)
+            if not said:
+                break
+            known |= dict.fromkeys(
+                _in_place(study, name, lambda s, v, c=combo, n=said: _names_at(s, v, c, n))
+            )
     gaps = any(p.failed for p in probes.values()) or any(a in study.axes for a in GAPPED)
     usual = [k for k in known if any(k in probe.rows[0] for probe in probes.values())]
     measured = tuple(m for m in (study.measure or usual) if m not in keys and m != "reason")
@@ -123,6 +141,16 @@ def prepare(study: Study) -> Ready:
     return Ready(
         study, tuple(columns), keys, measured, expect, figures, probes, "reason" in columns
     )
+
+
+def _check_axes(study: Study) -> None:
+    """Make the case of every point of the axes, where those are few: a mistake is told at once."""
+    combos = list(itertools.islice(combinations(study), MOST_CHECKED + 1))
+    if len(combos) > MOST_CHECKED or study.command != "sweep":
+        return
+    for variant in study.variants:
+        for combo in combos:
+            _in_place(study, variant, lambda s, v, c=combo: case_of(words_of(s, v, c)))
 
 
 def _samples(probes: Mapping[str, Probe]) -> dict[str, Any]:
@@ -168,8 +196,8 @@ def _probe(study: Study, variant: str) -> Probe:
     works_of(once)
     try:
         answer = swept(_costed(study, once))
-    except RooflmError:
-        rows = _compared(once, case)
+    except RooflmError as e:
+        rows = _compared(once, case) if e.where in LACKING else [{"reason": None}]
         if any(row["reason"] is None for row in rows):
             raise
         said = [f"no figures: {rows[0]['reason']}"]
@@ -198,7 +226,9 @@ def _check_twins(study: Study, probes: Mapping[str, Probe]) -> None:
             continue
         # Where a dimension came from makes no other model.
         model = replace(probe.case.model, provenance=(), source="")
-        what = (replace(probe.case, model=model), group(probe.words, UNCASED))
+        usual = {"batch": "1", "context": "1024", "phase": "decode", "cost": False}
+        rest = {k: usual.get(k) if v is None else v for k, v in group(probe.words, UNCASED).items()}
+        what = (replace(probe.case, model=model), {k: _plainly(v) for k, v in rest.items()})
         for other, twin in seen:
             if other == what:
                 said = f"the variant '{name}' changes nothing: it is '{twin}' in other words"
@@ -206,26 +236,48 @@ def _check_twins(study: Study, probes: Mapping[str, Probe]) -> None:
         seen.append((what, name))
 
 
-def _steps(study: Study, probe: Probe) -> bool:
-    """Tell whether points are steps at one context, which further quantities are told of."""
-    words = probe.words
+def _plainly(value: Any) -> Any:
+    """Read a count as its number, so that 1k is 1000."""
+    try:
+        return parse_counts(value, "") if isinstance(value, str) else value
+    except RooflmError:
+        return value
+
+
+def steps_of(study: Study, words: Words, case: Case | None) -> bool:
+    """Tell whether points are decode steps at one context, which arrays answer."""
+    return has_further(study, words) and case is not None and not denoises(words, case)
+
+
+def has_further(study: Study, words: Words) -> bool:
+    """Tell whether points are single passes at one context, of which `further` tells."""
     plain = words.get("phase") in (None, "decode") and not _mixed(words)
-    return study.command == "sweep" and plain and probe.case is not None and not denoises(
-        words, probe.case
-    )  # fmt: skip
+    blocks_ = any(words.get(name) is not None for name in DENOISED)
+    return study.command == "sweep" and plain and not blocks_
 
 
 def _mixed(words: Words) -> bool:
     return str(words.get("context", "")).endswith("@mixed")
 
 
-def _further_names(probe: Probe, wanted: Sequence[str]) -> list[str]:
-    """Find which of some names are further quantities of the first point."""
-    row = probe.rows[0]
-    assert probe.case is not None, "steps have a case"
-    found = further(probe.case, wanted, row["batch"], row["context_tokens"])
-    priced = [name for name in wanted if name in PRICED[:1] + PRICED[-1:]]
-    return [*found, *priced]
+def _names_at(
+    study: Study, variant: str, combo: Mapping[str, Any], wanted: Sequence[str]
+) -> list[str]:
+    """Find which of some names are quantities of a point of the axes; none without an answer."""
+    words = words_of(study, variant, combo)
+    once = {**words, **{name: str(study.axes[name][0]) for name in inner_axes(study)}}
+    try:
+        if study.command == "speculate":
+            return list(speculated(_costed(study, once))["rows"][0])
+        case = case_of(words)
+        row = swept(_costed(study, once))["rows"][0]
+        if not has_further(study, words):
+            return list(row)
+        return [*row, *further(case, wanted, row["batch"], row["context_tokens"])]
+    except RooflmError as e:
+        if e.where in LACKING:
+            return []
+        raise
 
 
 def _all_names(probes: Mapping[str, Probe]) -> list[str]:
@@ -240,15 +292,16 @@ def _keys(study: Study, probes: Mapping[str, Probe]) -> dict[str, tuple[Any, ...
     keys: dict[str, tuple[Any, ...]] = {"variant": tuple(study.variants)}
     for name, column in zip(study.axes, axis_columns(study), strict=True):
         keys[column] = study.axes[name]
+    axes = tuple(keys)
     for probe in probes.values():
         rows = probe.rows
         for column in ("token", "draft_cost", "draft_tokens", "prompt_tokens", "context_tokens",
                        "batch"):  # fmt: skip
-            if column in keys or column not in rows[0]:
+            if column in axes or column not in rows[0]:
                 continue
             values = tuple(dict.fromkeys(row[column] for row in rows))
             if len(values) > 1 or column in ("context_tokens", "batch"):
-                keys[column] = values
+                keys[column] = (*keys.get(column, ()), *values)
     if "prompt_tokens" in keys or "output_tokens" in keys:
         # The context of a request follows from its prompt.
         keys.pop("context_tokens", None)
@@ -273,7 +326,8 @@ def _check_names(study: Study, columns: Sequence[str], known: Iterable[str]) -> 
     for name, expression in study.derive.items():
         for used in expression.names:
             variant, own = split_name(study, used, before)
-            if own not in before or (variant and own in study.derive):
+            lost = own not in before or own == "reason"
+            if lost or (variant and own in study.derive):
                 fix = nearest(own, before) or "A column that is measured, or derived above."
                 what = f"no column '{printable(used, 40)}'"
                 raise RooflmError(what, study.text.where("derive", name), fix)
@@ -402,6 +456,8 @@ def _block(
     for name in (*ready.keys, *ready.measured):
         if name not in columns:
             columns[name] = own.get(name, [ABSENT.get(name)] * size)
+    for name, fact in study.facts.items():
+        columns[name] = [fact.values.get(variant)] * size
     others: dict[str, Block] = {}
     for name, expression in study.derive.items():
         used: dict[str, Any] = {}
@@ -409,11 +465,11 @@ def _block(
             of, column = split_name(study, word, {**own, **columns})
             if of and of not in others:
                 others[of] = _measured(ready, of, combo, part)
+                given = {n: [f.values.get(of)] * size for n, f in study.facts.items()}
+                others[of] = {**others[of], **given}
             there = others[of] if of else {**own, **columns}
-            used[word] = there.get(column, columns.get(column, [ABSENT.get(column)] * size))
+            used[word] = there.get(column, [ABSENT.get(column)] * size)
         columns[name] = _derived(expression, used, size, study.text.where("derive", name))
-    for name, fact in study.facts.items():
-        columns[name] = [fact.values.get(variant)] * size
     if "reason" in ready.columns:
         columns["reason"] = own.get("reason", [None] * size)
     known = {name: columns[name] for name in ready.columns}
@@ -423,7 +479,11 @@ def _block(
 def _derived(expression: Any, used: Mapping[str, Any], size: int, where: str) -> Any:
     """Work out an expression along columns; a missing figure makes a missing result."""
     for name, column in used.items():
-        if any(isinstance(v, str | bool) for v in itertools.islice(iter(column), 1)):
+        if len(column) != size:
+            what = f"'{name}' has {len(column):,} rows where this variant has {size:,}"
+            raise RooflmError(what, where)
+        first = column[0].item() if hasattr(column[0], "item") else column[0]
+        if isinstance(first, str | bool):
             raise RooflmError(f"'{name}' holds words, which nothing is computed with", where)
     if size < FEW_POINTS:
         rows = zip(*used.values(), strict=True) if used else [()] * size
@@ -448,17 +508,19 @@ def _measured(
         own = {k for k in probe.rows[0] if k not in PRICED} | set(ABSENT)
         wanted = [name for name in ready.measured if name not in own]
         points = math.prod(map(len, part.values()))
-        if points >= FEW_POINTS and _steps(study, probe):
+        if points >= FEW_POINTS and study.command == "sweep":
             case = case_of(words)
-            if len(case.ranks) <= 1:
-                return _by_arrays(ready, words, case, part, wanted)
+            if len(case.ranks) <= 1 and steps_of(study, words, case):
+                # What lacks a rate has rows with the reason.
+                with contextlib.suppress(RooflmError):
+                    return _by_arrays(ready, words, case, part, wanted)
         typed = {name: ",".join(map(str, values)) for name, values in part.items()}
-        return _by_rows(ready, {**words, **typed}, probe, wanted)
+        return _by_rows(ready, {**words, **typed}, wanted)
 
     return _in_place(ready.study, variant, run)
 
 
-def _by_rows(ready: Ready, words: Words, probe: Probe, wanted: Sequence[str]) -> Block:
+def _by_rows(ready: Ready, words: Words, wanted: Sequence[str]) -> Block:
     """Work a block out row by row, as the command answers it."""
     study = ready.study
     if study.command == "speculate":
@@ -467,11 +529,11 @@ def _by_rows(ready: Ready, words: Words, probe: Probe, wanted: Sequence[str]) ->
         case = case_of(words)
         try:
             rows = swept(_costed(study, words))["rows"]
-        except RooflmError:
-            rows = _compared(words, case)
-            if not ready.gaps or any(row["reason"] is None for row in rows):
+        except RooflmError as e:
+            if not ready.gaps or e.where not in LACKING:
                 raise
-        if wanted and _steps(study, probe):
+            rows = _compared(words, case)
+        if wanted and has_further(study, words):
             rows = [
                 row if row.get("reason") else
                 row | further(case, wanted, row["batch"], row["context_tokens"])

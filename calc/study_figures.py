@@ -9,7 +9,7 @@ from typing import Any
 from .asked import case_of, speculated
 from .errors import RooflmError
 from .roofline import roofline
-from .study import Ready, words_of
+from .study import Ready, has_further, words_of
 from .study_file import Drawn
 
 MOST_ROOFLINES = 16
@@ -18,7 +18,7 @@ MOST_ROOFLINES = 16
 def draw_figures(ready: Ready, answer: Mapping[str, Any]) -> Iterator[tuple[Drawn, Any]]:
     """Draw the figures that a study asks for, one after the other."""
     from ..plots.kinds import draw
-    from ..plots.style import entitle
+    from ..plots.style import entitle, plain_text
 
     for figure in ready.figures:
         try:
@@ -29,7 +29,8 @@ def draw_figures(ready: Ready, answer: Mapping[str, Any]) -> Iterator[tuple[Draw
             what = f"the figure '{figure.name}': {e.what}"
             raise RooflmError(what, figure.where, e.fix, e.code) from None
         if figure.title:
-            entitle(drawing, figure.title)
+            with plain_text():
+                entitle(drawing, figure.title)
         yield figure, drawing
 
 
@@ -62,6 +63,10 @@ def figure_answer(ready: Ready, answer: Mapping[str, Any], figure: Drawn) -> dic
     rows = [r for r in answer["rows"] if all(r.get(k) in v for k, v in figure.at.items())]
     if not rows:
         raise RooflmError("no row is drawn", figure.where)
+    if figure.kind in ("tornado", "roofline", "reuse") and not has_further(
+        ready.study, _words(ready, rows[0])
+    ):
+        raise RooflmError("this is drawn of decode steps alone", figure.where)
     if figure.kind in ("roofline", "reuse"):
         return {"rooflines": list(_rooflines(ready, rows)), "assumptions": answer["assumptions"]}
     if figure.kind == "laws":

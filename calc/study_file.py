@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -107,6 +108,8 @@ class Text:
     value: dict[str, Any]
     places: Mapping[Key, str]
     path: str
+    sources: tuple[str, ...] = ()
+    """The files as they are written, those that are extended first."""
 
     def where(self, *key: str | int) -> str:
         """Name the place of a part: file:line:column."""
@@ -177,8 +180,8 @@ class Study:
 
 def changed(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Put options over others; `set` is merged key by key."""
-    settings = {**base.get("set", {}), **changes.get("set", {})}
-    words = {**base, **changes}
+    settings: dict[str, Any] = {**(base.get("set") or {}), **(changes.get("set") or {})}
+    words = {name: value for name, value in {**base, **changes}.items() if value is not None}
     return {**words, "set": settings} if settings else words
 
 
@@ -194,6 +197,11 @@ def read_study(path: str) -> Study:
     base = _options(value.get("base", {}), command, text, ("base",))
     variants = _variants(value.get("variants"), base, command, text)
     axes, zipped = _grid(value.get("grid", {}), command, text)
+    for kind in ("derive", "facts"):
+        for name in _map(value.get(kind, {}), text, (kind,)):
+            if not re.fullmatch(r"[A-Za-z]\w{0,59}", name, re.A):
+                what = f"'{printable(name, 40)}' cannot be the name of a column"
+                raise RooflmError(what, text.where(kind, name), "One word of letters will do.")
     derive = {
         name: parse(_word(said, text.where("derive", name)), text.where("derive", name))
         for name, said in _map(value.get("derive", {}), text, ("derive",)).items()
@@ -201,8 +209,8 @@ def read_study(path: str) -> Study:
     facts = _facts(value.get("facts", {}), variants, text)
     study = Study(
         path=path,
-        title=_word(value.get("title", Path(path).stem), text.where("title")),
-        says=" ".join(_word(value.get("says", ""), text.where("says")).split()),
+        title=printable(_word(value.get("title", Path(path).stem), text.where("title")), 200),
+        says=printable(" ".join(_word(value.get("says", ""), text.where("says")).split()), 5000),
         command=command,
         base=base,
         variants=variants,
@@ -232,22 +240,25 @@ def read_study(path: str) -> Study:
 
 def _merged(path: Path, before: tuple[Path, ...]) -> Text:
     """Read a file and what it extends."""
-    block = load(read_text(path), str(path))
+    source = read_text(path)
+    block = load(source, str(path))
     if not is_map(block.value):
         raise RooflmError("a study is a mapping of keys", str(path), f"It has {', '.join(TOP)}.")
     places = {key: block.where(key) for key in block.places}
-    own = Text(block.value, places, str(path))
+    own = Text(block.value, places, str(path), (source,))
     if "extends" not in own.value:
         return own
     where = own.where("extends")
     other = path.parent / _word(own.value["extends"], where)
+    if not _is_file(other):
+        raise RooflmError(f"there is no file {printable(str(other), 80)} to extend", where)
     seen = (*before, path.resolve())
     if len(seen) > MOST_FILES:
         raise RooflmError(f"more than {MOST_FILES} studies extend each other", where)
     if other.resolve() in seen:
         ring = " -> ".join(p.name for p in (*seen[seen.index(other.resolve()) :], other))
         raise RooflmError(f"a study extends itself: {ring}", where)
-    if not other.is_file():
+    if not _is_file(other):
         raise RooflmError(f"there is no file {printable(str(other), 80)} to extend", where)
     under = _merged(other, seen)
     _known(under.value, TOP, under, ())
@@ -257,13 +268,17 @@ def _merged(path: Path, before: tuple[Path, ...]) -> Text:
         inner = said.get(key)
         if is_map(new) and is_map(inner):
             # null takes what the other file says away.
-            said[key] = {k: v for k, v in (inner | new).items() if v is not None}
+            both = inner | new
+            if key == "base" and is_map(inner.get("set")) and is_map(new.get("set")):
+                both["set"] = inner["set"] | new["set"]
+            said[key] = {k: v for k, v in both.items() if v is not None}
             replaced = [(key, name) for name in new]
         else:
             said[key] = new
             replaced = [(key,)]
         kept = {k: v for k, v in kept.items() if not any(k[: len(r)] == r for r in replaced)}
-    return Text(said, kept | {k: v for k, v in own.places.items() if k}, str(path))
+    places = kept | {k: v for k, v in own.places.items() if k}
+    return Text(said, places, str(path), (*under.sources, source))
 
 
 def _known(value: Mapping[str, Any], known: Mapping[str, Any], text: Text, key: Key) -> None:
@@ -312,7 +327,8 @@ def _options(value: Any, command: str, text: Text, key: Key) -> dict[str, Any]:
     """Read options as if they were typed."""
     said = _map(value, text, key)
     _known(said, known_options(command), text, key)
-    return {n: _typed(n, v, text, (*key, n)) for n, v in said.items() if v is not None}
+    # null takes away what the base says.
+    return {n: v if v is None else _typed(n, v, text, (*key, n)) for n, v in said.items()}
 
 
 def _typed(name: str, value: Any, text: Text, key: Key) -> Any:
@@ -326,11 +342,14 @@ def _typed(name: str, value: Any, text: Text, key: Key) -> Any:
             raise RooflmError("'cost' is true or false", where)
         return value
     if is_list(value):
-        if name not in ("batch", "context", "prompt", "draft_tokens", "tariff", "p", "q"):
+        if name not in ("tariff", "p", "q", "acceptance"):
             fix = "Several values make an axis: write them under grid."
             raise RooflmError(f"'{name}' takes one value here", where, fix)
         return ",".join(_scalar(v, text.where(*key, i)) for i, v in enumerate(value))
     written = _scalar(value, where)
+    if name in _COUNTS and "@" not in written and len(parse_counts(written, where)) > 1:
+        fix = "Several values make an axis: write them under grid."
+        raise RooflmError(f"'{name}' takes one value here", where, fix)
     # As the file that says it sees it, which may be one that is extended.
     folder = Path(where.rsplit(":", 2)[0]).parent
     if name in _PATHS and not Path(written).is_absolute():
@@ -341,8 +360,9 @@ def _typed(name: str, value: Any, text: Text, key: Key) -> Any:
 
 
 def _is_file(path: Path) -> bool:
+    """Tell whether a path is one of a file, or of a folder beside it, and no name of a preset."""
     try:
-        return path.exists() and bool(path.suffix or path.is_dir())
+        return path.exists() and (path.is_file() or (path / "config.json").is_file())
     except (OSError, ValueError):
         return False
 
@@ -402,7 +422,7 @@ def _grid(
         if not found:
             raise RooflmError(f"the axis '{name}' has no values", where)
         if len(set(found)) < len(found):
-            again = next(v for i, v in enumerate(found) if v in found[:i])
+            again = Counter(found).most_common(1)[0][0]
             raise RooflmError(f"the axis '{name}' has {printable(str(again), 40)} twice", where)
         axes[name] = found
     return axes, _zipped(together, axes, text)
@@ -412,7 +432,9 @@ def _axis(name: str, value: Any, text: Text, key: Key) -> Iterator[Any]:
     """List the values of an axis: a list, or a range as on the command line."""
     if is_list(value):
         for i, one in enumerate(value):
-            yield from _axis(name, one, text, (*key, i)) if not is_list(one) else ()
+            if is_list(one):
+                raise RooflmError("an axis is one list of values", text.where(*key, i))
+            yield from _axis(name, one, text, (*key, i))
         return
     where = text.where(*key)
     if value in (None, "") or is_map(value):
@@ -550,8 +572,11 @@ def _figures(value: Any, text: Text) -> tuple[Drawn, ...]:
         if any(other.name == name for other in found):
             fix = "Say name: for one of them."
             raise RooflmError(f"two figures are called '{name}'", text.where("figures", i), fix)
-        title = _word(said.get("title", ""), text.where("figures", i, "title"))
+        title = printable(_word(said.get("title", ""), text.where("figures", i, "title")), 200)
         at = _map(said.get("at"), text, ("figures", i, "at"))
+        for k in ("x", "y", "z", "log", "better"):
+            if k in said:
+                _word(said[k], text.where("figures", i, k))
         options = {
             k: _time(v, text.where("figures", i, k)) if k.endswith("_s") else v
             for k, v in said.items()
@@ -590,9 +615,11 @@ def located(error: RooflmError, study: Study, variant: str) -> RooflmError:
     keys: list[Key] = [("variants", variant, option), ("base", option)]
     if option in study.axes:
         keys.insert(0, ("grid", option))
-    if option == "set" and named and named[2]:
-        inner = named[2].partition("=")[0]
-        keys = [("variants", variant, "set", inner), ("base", "set", inner), *keys]
+    if option == "set":
+        inner = named[2].partition("=")[0] if named and named[2] else ""
+        axes = [f"set.{inner}", *(axis for axis in study.axes if axis.startswith("set."))]
+        own: list[Key] = [("variants", variant, "set", inner), ("base", "set", inner)]
+        keys = [*own, *(("grid", axis) for axis in axes), *keys]
     places = study.text.places
     where = next(
         (places[key] for key in keys if key in places), study.text.where("variants", variant)

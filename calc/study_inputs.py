@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, cast
 
 from .asked import case_of
+from .case import Case
+from .errors import RooflmError
+from .lengths import parse_lengths
 from .plain import is_map
 from .study import Ready, combinations, words_of
 
@@ -22,6 +26,10 @@ def inputs(ready: Ready) -> dict[str, Any]:
             found[f"variant {variant}: {name}"] = _told(value)
     for name, values in study.axes.items():
         found[f"grid: {name}"] = ",".join(map(str, values))
+    found["measure"] = ",".join(ready.measured)
+    found |= {f"derive: {name}": said.text for name, said in study.derive.items()}
+    for name, fact in study.facts.items():
+        found |= {f"fact {name}: {variant}": value for variant, value in fact.values.items()}
     named = [a for a in study.axes if a in ("model", "on", "engine") or a.startswith("set.")]
     seen: set[str] = set()
     for variant in study.variants:
@@ -32,13 +40,40 @@ def inputs(ready: Ready) -> dict[str, Any]:
                 continue
             seen.add(told)
             case = case_of(words)
-            for kind, part in (("model", case.model), ("hardware", case.machine)):
-                flat = _flat(dataclasses.asdict(part), f"{kind} {part.name}: ")
+            # Files of one's own may give one name to two models.
+            own = f" of {variant}" if words.get("models") or words.get("hardware") else ""
+            for kind, part in _parts(words, case):
+                flat = _flat(dataclasses.asdict(part), f"{kind} {part.name}{own}: ")
                 found |= {k: v for k, v in flat.items() if not k.endswith(_SAID)}
+            found |= _lengths(words)
             if case.constants is not None:
                 label = f"engine on {case.machine.name}: "
                 found |= _flat(dataclasses.asdict(case.constants), label)
     return found
+
+
+def _parts(words: Mapping[str, Any], case: Case) -> Iterator[tuple[str, Any]]:
+    """List the models and machines of a point: a draft, and where prompts are computed, too."""
+    from .presets import find_machine, find_model
+    from .typed import node_of
+
+    yield "model", case.model
+    yield "hardware", case.machine
+    draft, elsewhere = words.get("draft"), words.get("prefill_on")
+    if draft is not None:
+        with contextlib.suppress(RooflmError):
+            yield "draft", find_model(draft, {}, words.get("models"))
+    if elsewhere is not None:
+        yield "prefill on", find_machine(node_of(elsewhere).name, words.get("hardware"))
+
+
+def _lengths(words: Mapping[str, Any]) -> dict[str, Any]:
+    """Tell the lengths of a batch of different ones, which may stand in a file."""
+    context = str(words.get("context"))
+    if not context.endswith("@mixed"):
+        return {}
+    lengths = parse_lengths(context.removesuffix("@mixed"), "--context")
+    return {f"lengths {context}": ",".join(map(str, lengths))}
 
 
 _SAID = (": source", ": full_name", ": max_context", ": price_date")

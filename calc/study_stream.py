@@ -19,6 +19,8 @@ from .study import Ready, blocks
 from .study_answer import Tell, interrupted, plain
 from .study_inputs import inputs
 
+WORDS = ("reason", "regime", "basis")
+"""Columns of words, which the first points may lack."""
 PARTS = ".part"
 """Ending of the file that holds the rows of an unfinished study."""
 
@@ -45,12 +47,18 @@ def write_csv(ready: Ready, path: str | None, resume: bool, tell: Tell) -> int:
             return _write_rows(ready, stream, 0, tell)
     _check_writable(target, path)
     part = part_of(ready, str(target))
-    done = _finished(part, path) if resume else 0
+    if resume:
+        _check_kept(part, path)
     with _writing(path):
-        file = part.open("r+" if done else "w", encoding="utf-8", newline="")
+        file = part.open("a+", encoding="utf-8", newline="")
     with file:
-        if done:
-            file.seek(0, io.SEEK_END)
+        _lock(file, path)
+        done = 0
+        if resume:
+            done = _finished(part)
+        else:
+            file.truncate(0)
+        file.seek(0, io.SEEK_END)
         try:
             with _writing(path):
                 rows = _write_rows(ready, file, done, tell)
@@ -76,13 +84,30 @@ def _check_writable(target: Path, path: str) -> None:
 
 def _interrupted(error: BaseException, part: Path, path: str, ready: Ready) -> None:
     """Say what an interrupt left, and how to go on; other errors leave nothing."""
-    if not isinstance(error, KeyboardInterrupt):
-        part.unlink(missing_ok=True)
+    if not part.exists():
         return
     rows = max(0, _lines(part) - 1)
+    if not isinstance(error, KeyboardInterrupt):
+        # Finished rows are kept: a full disk is no reason to compute them again.
+        if not rows:
+            part.unlink(missing_ok=True)
+        return
     what = f"interrupted: {rows:,} of {ready.points:,} rows are kept in {part}"
     fix = f"Go on with: rooflm study {ready.study.path} --output {path} --resume"
     raise interrupted(what, fix) from None
+
+
+def _lock(file: Any, path: str) -> None:
+    """Refuse to write what another run is writing."""
+    try:
+        import fcntl
+    except ImportError:  # Windows keeps others out by itself.
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        what = "another run is writing these rows"
+        raise RooflmError(what, f"--output {path}", "Wait for it, or name another file.") from None
 
 
 @contextlib.contextmanager
@@ -102,13 +127,17 @@ def part_of(ready: Ready, path: str) -> Path:
     return Path(f"{path}.{hashlib.sha256(told.encode()).hexdigest()[:12]}{PARTS}")
 
 
-def _finished(part: Path, path: str) -> int:
-    """Count the rows that are finished, and cut off one that is not."""
+def _check_kept(part: Path, path: str) -> None:
+    """Refuse to go on where nothing of the study as it is now is kept."""
     if not part.is_file():
         others = sorted(Path(path).parent.glob(f"{Path(path).name}.*{PARTS}"))
         what = "nothing of this study as it is now is kept"
         fix = f"{others[0]} is of another state of it." if others else "Leave --resume out."
         raise RooflmError(what, "--resume", fix)
+
+
+def _finished(part: Path) -> int:
+    """Count the rows that are finished, and cut off one that is not."""
     with part.open("rb+") as file:
         end = 0
         for chunk in iter(lambda: file.read(2**20), b""):
@@ -164,13 +193,17 @@ def write_parquet(ready: Ready, path: str, tell: Tell) -> int:
         raise RooflmError("Parquet needs pyarrow", "--output", fix, Exit.MISSING) from None
     target = Path(os.path.realpath(path))
     _check_writable(target, path)
-    part = Path(f"{target}{PARTS}")
+    part = part_of(ready, str(target))
     writer, rows = None, 0
+    file: Any = None
     kinds = _kinds(ready)
     schema: Any = pa.schema([(name, getattr(pa, kind)()) for name, kind in kinds.items()])
     try:
         with _writing(path):
-            writer = pq.ParquetWriter(part, schema)
+            file = part.open("ab")
+            _lock(file, path)
+            file.truncate(0)
+            writer = pq.ParquetWriter(file, schema)
             for _, work in blocks(ready):
                 block = work()
                 arrays: list[Any] = [pa.array(_cast(plain(block[n]), k), type=getattr(pa, k)())
@@ -181,12 +214,15 @@ def write_parquet(ready: Ready, path: str, tell: Tell) -> int:
     except BaseException as e:
         if writer is not None:
             writer.close()
+            file.close()
         if not isinstance(e, KeyboardInterrupt):
-            part.unlink(missing_ok=True)
+            if writer is not None:
+                part.unlink(missing_ok=True)
             raise
         what = f"interrupted: {rows:,} of {ready.points:,} rows are kept in {part}"
         raise interrupted(what, "Only CSV can be gone on with: --output rows.csv.") from None
     writer.close()
+    file.close()
     with _writing(path):
         os.replace(part, target)
     return rows
@@ -198,7 +234,7 @@ def _kinds(ready: Ready) -> dict[str, str]:
     for name in ready.columns:
         known = [p.rows[0].get(name) for p in ready.probes.values()]
         values = [*ready.keys.get(name, ()), *(v for v in known if v is not None)]
-        if name == "reason" or any(isinstance(v, str) for v in values):
+        if name in WORDS or any(isinstance(v, str) for v in values):
             found[name] = "string"
         elif values and all(isinstance(v, bool) for v in values):
             found[name] = "bool_"

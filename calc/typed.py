@@ -278,7 +278,7 @@ def find_case(
     layout: Typed,
 ) -> Case:
     """Find a model and a machine by name, and make a case of them, spread as was typed."""
-    node = _node(on)
+    node = node_of(on)
     return spread_case(
         _one_device(model, node.name, settings, models, hardware, typed), layout, node
     )
@@ -317,7 +317,7 @@ def find_site(
     """
     from .layout_search import Site
 
-    node = _node(on)
+    node = node_of(on)
     case = _one_device(model, node.name, settings, models, hardware, typed)
     spread = parse_spread({name: text for name, text in links.items() if name in LINKS})
     site = Site(case, node.name, node.devices, spread, tuple(words), model)
@@ -325,7 +325,7 @@ def find_site(
     return site, list(range(1, most + 1))
 
 
-def _node(on: str) -> Any:
+def node_of(on: str) -> Any:
     """Take a number of devices off the name of a machine; most names have none."""
     if not on[:1].isdigit():
         return _Plain(on)
@@ -402,7 +402,7 @@ def find_handoff(
     from .handoff import Handoff
     from .presets import find_machine
 
-    node = _node(on)
+    node = node_of(on)
     links = ("link", "link_latency", "all_reduce") if node.devices not in (None, 1) else ()
     try:
         machine = find_machine(node.name, hardware)
@@ -561,7 +561,7 @@ def crossed_cases(
     if hardware is not None:
         chips += own_names(hardware, "hardware", HARDWARE)
     places = [name for text in on for name in text.split(",") if name]
-    there = [word for word in words if word in chips or _node(word).name in chips]
+    there = [word for word in words if word in chips or node_of(word).name in chips]
     places = list(dict.fromkeys(places + there))
     names = list(dict.fromkeys(word for word in words if word not in there))
     if not places:
@@ -569,7 +569,7 @@ def crossed_cases(
     if not names:
         raise RooflmError("no model is named", "MODEL", "`rooflm models` lists them.")
     changes = parse_settings(settings)
-    nodes = [_node(place) for place in places]
+    nodes = [node_of(place) for place in places]
     machines = [find_machine(node.name, hardware) for node in nodes]
     found = [find_model(name, changes, models) for name in names]
     return [

@@ -70,8 +70,11 @@ def draw(kind: str, answer: Mapping[str, Any], **options: Any) -> Figure:
             fix = f"It has {known}." if known else "It has none."
             raise RooflmError(f"the figure has no option '{printable(name, 40)}'", kind, fix)
     module = importlib.import_module(f".{kind}", __package__)
+    from .style import plain_text
+
     try:
-        return module.draw(answer, **given)
+        with plain_text():
+            return module.draw(answer, **given)
     except KeyError as e:
         fix = f"It draws what `rooflm {KINDS[kind].command} --format json` prints."
         raise RooflmError(f"the answer has no '{e.args[0]}'", kind, fix) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..calc.errors import RooflmError
 from ..calc.labels import quantity
 from .axes import counted, grounded, label_axes, linear, logarithmic
 from .legends import entries, legend, line_handle
@@ -39,6 +40,9 @@ def draw(answer: Answer, x: str = "batch", y: str = "tokens_per_s", log: str = "
     check_choice(log, LOGS[1:] if log else LOGS, "log")
     rows = drawable(answer, "lines", x, y)
     along, up = quantity(answer, x, rows), quantity(answer, y, rows)
+    for shown in (along, up):
+        if not shown.unit:
+            raise RooflmError(f"'{shown.key}' holds words, which have no axis", "lines")
     lines = few(series(answer, rows, x), "lines")
     near = "y" not in log and floats(answer, up, rows)
     heights = [up.of(row) for row in rows]

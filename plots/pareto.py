@@ -65,6 +65,9 @@ def draw(answer: Answer, x: str = "time_s", y: str = "", better: str = "") -> Fi
     ways = _ways(better, x, y)
     lines = few(_coloured(answer, rows, x), "pareto")
     along, up = quantity(answer, x, rows), quantity(answer, y, rows)
+    for shown in (along, up):
+        if not shown.unit:
+            raise RooflmError(f"'{shown.key}' holds words, which have no axis", "pareto")
     front = front_of([row for row in rows if fits(row)], x, y, ways)
     goals = f"better: {_said(ways[0])} across, {_said(ways[1])} up"
     # What tells the rows of a series apart; the series says the rest.

@@ -88,6 +88,13 @@ def marked(across: Sequence[float]) -> list[int] | None:
     return sorted({min(bisect_left(across, place), len(across) - 1) for place in places})
 
 
+def plain_text() -> Any:
+    """Make texts that are shown as they are: a dollar is no formula."""
+    from matplotlib import rc_context  # pyright: ignore[reportUnknownVariableType]
+
+    return rc_context({"text.parse_math": False})
+
+
 def entitle(drawing: Figure, title: str) -> None:
     """Put a title above a figure that is drawn, and above its legend."""
     drawing.set_figheight(drawing.get_figheight() + 1.5 * LINE)

@@ -758,3 +758,22 @@ def test_an_interrupt_after_writing_is_an_interrupt(
 
     assert path.read_bytes() == b"{}"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_chunks_of_a_prefill_have_a_table(rooflm: Terminal) -> None:
+    """A prefill in several passes has no further tokens, and a table all the same."""
+    ran = rooflm(
+        "sweep", "llama-3.1-8b", "--on", "h100-sxm", "--phase", "prefill", "--chunk", "128"
+    )
+
+    assert ran.code == 0
+    assert "TTFT [ms]" in ran.out
+
+
+def test_a_grid_names_communication_as_a_point_does(rooflm: Terminal) -> None:
+    """What limits a step of several devices is the same word in a large grid and alone."""
+    words = ("sweep", "llama-3-70b", "--on", "8xh100-sxm", "--tp", "8", "--link", "5GB")
+    one = rooflm.json(*words, "--batch", "600")["rows"][0]
+    many = rooflm.json(*words, "--batch", "1:600")["rows"][-1]
+
+    assert one["regime"] == many["regime"] == "communication"

@@ -280,7 +280,88 @@ def test_extending_merges_maps_and_replaces_lists(tmp_path: Path) -> None:
     assert without.derive == {}
 
 
+def test_each_point_is_told_of_by_its_own_words(tmp_path: Path) -> None:
+    """Along an axis of phases a large grid is no decode step, as a small one is none."""
+    text = "base: {model: llama-3.1-8b, on: h100-sxm}\nmeasure: [time_s]\n"
+    large = ready_of(tmp_path, text + "grid: {phase: [decode, prefill], batch: '1:600'}\n")
+    small = ready_of(tmp_path, text + "grid: {phase: [decode, prefill], batch: [1]}\n")
+
+    assert [r["time_s"] for r in all_rows(large) if r["batch"] == 1] == [
+        r["time_s"] for r in all_rows(small)
+    ]
+
+
+def test_another_variants_column_is_its_own(tmp_path: Path) -> None:
+    """VARIANT.column is never that of the row; what a variant lacks is 0 or missing."""
+    text = (
+        "base: {on: h100-sxm}\nvariants: {A: {model: falcon-mamba-7b}, B: {model: llama-3.1-8b}}\n"
+    )
+    text += "measure: [state_bytes]\nfacts: {q: {source: a paper, values: {A: 2, B: 3}}}\n"
+    text += "derive: {z: state_bytes - B.state_bytes, w: A.q / q}\n"
+    one, other = all_rows(ready_of(tmp_path, text))
+
+    assert one["z"] == one["state_bytes"] > 0
+    assert other["z"] == 0
+    assert (one["w"], other["w"]) == (1, 2 / 3)
+
+
+def test_messages_and_operators_have_names_of_their_own(rooflm: Terminal, tmp_path: Path) -> None:
+    """In a layout the embedding is the operator; what is sent for it is embedding_messages."""
+    base = "base: {model: llama-3.1-70b, on: 8xh200-sxm, tp: 8, batch: 17, context: 3100}\n"
+    row = all_rows(
+        ready_of(tmp_path, base + "measure: [embedding.bytes, embedding_messages.bound_s]\n")
+    )[0]
+    told = rooflm.json(*shlex.split(
+        "roofline llama-3.1-70b --on 8xh200-sxm --tp 8 --batch 17 --context 3100"
+    ))["operators"]  # fmt: skip
+    own = [op for op in told if op["name"] == "embedding"]
+
+    assert row["embedding.bytes"] == next(op["bytes"] for op in own if op["regime"] == "memory") > 0
+    sent = next(op["bound_s"] for op in own if op["regime"] == "communication")
+    assert row["embedding_messages.bound_s"] == sent > 0
+
+
+def test_a_gap_in_a_large_grid_has_rows_with_the_reason(tmp_path: Path) -> None:
+    """A machine without a rate has memory and the reason at any size, and in any order."""
+    text = "base: {model: llama-3-8b, weights: bf16}\n"
+    text += "measure: [memory_bytes, bound_s, max_sequences]\n"
+    ready = ready_of(tmp_path, text + "grid: {on: [apple-m4, h100-sxm], batch: '1:600'}\n")
+    rows = all_rows(ready)
+
+    assert all(r["bound_s"] is None and r["reason"] for r in rows[:600])
+    assert all(r["bound_s"] > 0 and r["max_sequences"] > 0 for r in rows[600:])
+
+
+def test_variants_at_contexts_of_their_own_are_put_in_an_order(tmp_path: Path) -> None:
+    """Variants that differ in their context are compared with each other, and found by it."""
+    text = BASE + "variants: {short: {context: 512}, long: {context: 32k}}\nmeasure: [time_s]\n"
+    text += (
+        "expect: [{order: {time_s: long > short}}, {at: {context_tokens: 32k}, time_s: 1ms..1s}]\n"
+    )
+    checked = check_study(written(tmp_path, text), silent)
+
+    assert checked["holds"]
+    assert len(checked["expectations"]) == 2
+
+
 # Arithmetic
+
+
+@pytest.mark.parametrize(
+    "text", ["min(1/(batch-1), 5)", "1/(1/(batch-1))", "(batch-2)**0 + 0/(batch-1)"]
+)
+def test_arithmetic_is_the_same_in_grids_of_any_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    """What is no number stays none, with numbers as with arrays."""
+    study = BASE + f"grid: {{batch: '1:3'}}\nmeasure: [time_s]\nderive: {{x: '{text}'}}\n"
+    ready = ready_of(tmp_path, study)
+    small = [row["x"] for row in all_rows(ready)]
+    monkeypatch.setattr("rooflm.calc.study.FEW_POINTS", 1)
+
+    assert [row["x"] for row in all_rows(ready)] == small
+    assert small[0] is None
+
 
 SAFE = st.recursive(
     st.sampled_from(["a", "b", "c.d", "2", "0.5", "1e3"]),
@@ -427,6 +508,22 @@ WRONG = {
     BASE + "grid: {batch: []}": ("2:8", "has no values"),
     BASE + "grid: {batch: [1], context: [1, 2], zip: [batch, context]}": ("2:37", "equal length"),
     BASE + "grid: {zip: [batch]}": ("2:8", "no axis 'batch'"),
+    BASE + "grid: {batch: [1, [2, 4]]}": ("2:19", "one list of values"),
+    BASE.replace("}", ", batch: '1,64'}"): ("1:42", "write them under grid"),
+    BASE.replace("}", ", context: '1k:8k:x2'}"): ("1:42", "write them under grid"),
+    BASE + "variants: {a: base, b: {context: 1k}, c: {context: 1000}}": ("2:39", "in other words"),
+    BASE + "grid: {kv: [bf16, fp9]}": ("2:8", "Did you mean fp8?"),
+    BASE + "grid: {set.K: [8, 7]}": ("2:8", "K"),
+    BASE + "expect: [{order: {time_s: base >= base}}]": ("2:19", "is no order"),
+    BASE + "expect: [{at: {batch: true}, fits: true}]": ("2:30", "no row has batch True"),
+    BASE + "expect: [{time_s: '< 1e999s'}]": ("2:11", "beyond all"),
+    BASE + "expect: [{time_s: 5ms ± -1%}]": ("2:11", "negative tolerance"),
+    BASE + "grid: {batch: [1, 64], context: [1k, 4k], zip: [batch, context]}\n"
+    "expect: [{at: {batch: 1, context_tokens: 4k}, fits: true}]": ("3:47", "no row is meant"),
+    BASE + "derive: {'a b': time_s}": ("2:10", "cannot be the name of a column"),
+    BASE + "derive: {q: reason}": ("2:10", "no column 'reason'"),
+    BASE + "figures: [{kind: lines, log: 5}]": ("2:25", "is not a text"),
+    "extends: \"a\\0b\"": ("1:1", "there is no file"),
     BASE + "grid: {set: [1]}": ("2:8", "Write set.K"),
     BASE + "measure: [time_s, max_sequence]": ("2:19", "Did you mean max_sequences?"),
     BASE + "measure: [time_s, time_s]": ("2:19", "twice"),
@@ -506,7 +603,9 @@ def test_check_tells_what_moved_and_why(rooflm: Terminal, tmp_path: Path) -> Non
     (checked,) = ran.json["studies"]
     assert ran.code == Exit.NO
     assert not ran.json["holds"]
-    assert checked["inputs"] == [{"input": "model mine: groups.0.ffn.F", "was": 4096, "now": 8192}]
+    assert checked["inputs"] == [
+        {"input": "model mine of base: groups.0.ffn.F", "was": 4096, "now": 8192}
+    ]
     weights = next(m for m in checked["moved"] if m["quantity"] == "weights_bytes")
     # 3 D F more parameters in each of four layers, two bytes each.
     assert weights["now"] - weights["was"] == 4 * 3 * 1024 * 4096 * 2
@@ -561,6 +660,39 @@ def test_what_is_expected_and_does_not_hold_exits_1(rooflm: Terminal, tmp_path: 
     assert suite.attrib["failures"] == "1"
     assert len(suite.findall("testcase")) == 2
     assert len(suite.findall("testcase/failure")) == 1
+
+
+def test_a_broken_study_leaves_the_others_checked(rooflm: Terminal, tmp_path: Path) -> None:
+    """Of several files those that can be read are checked; the exit code tells of the broken."""
+    good = written(tmp_path, BASE + "expect: [{fits: true}]\n", "good.yaml")
+    ran = rooflm("study", good, written(tmp_path, "bas: {}\n", "bad.yaml"), "--check")
+
+    assert ran.code == Exit.USAGE
+    assert "expected: 1 of 1 hold" in ran.out
+    assert "unknown key 'bas'" in ran.err
+
+
+def test_a_study_is_not_written_over(rooflm: Terminal, tmp_path: Path) -> None:
+    """Neither rows, nor JUnit, nor a page take the place of the study that they are of."""
+    path = written(tmp_path, BASE + "expect: [{fits: true}]\n")
+    for words in (["study", path, "--output", path], ["report", path, "-o", path],
+                  ["study", path, "--check", "--junit", path]):  # fmt: skip
+        ran = rooflm(*words)
+        assert ran.code == Exit.USAGE
+        assert "this is the study itself" in ran.err
+    assert Path(path).read_text("utf-8").startswith("base:")
+
+
+def test_two_runs_do_not_write_the_same_rows(tmp_path: Path) -> None:
+    """A run that finds another one writing its file leaves it alone."""
+    import fcntl
+
+    ready = ready_of(tmp_path, STREAM)
+    path = tmp_path / "rows.csv"
+    with study_stream.part_of(ready, str(path)).open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(RooflmError, match="another run is writing"):
+            write_csv(ready, str(path), False, silent)
 
 
 def test_nothing_to_check_is_refused(rooflm: Terminal, tmp_path: Path) -> None:
@@ -689,9 +821,10 @@ def test_parquet_holds_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     rows = [{k: row[k] for k in ready.columns} for row in all_rows(ready)]
     assert found == rows
     monkeypatch.setattr(study_stream, "blocks", Stop(4))
-    with pytest.raises(RooflmError, match=r"are kept in .*\.parquet\.part"):
+    with pytest.raises(RooflmError, match=r"are kept in .*\.parquet\.\w+\.part"):
         write_parquet(ready, str(path), silent)
-    kept: list[dict[str, Any]] = pq.read_table(f"{path}.part").to_pylist()
+    (part,) = tmp_path.glob("rows.parquet.*.part")
+    kept: list[dict[str, Any]] = pq.read_table(part).to_pylist()
     assert kept == rows[: len(kept)]
     assert 0 < len(kept) < len(rows)
 
