@@ -38,6 +38,7 @@ wheel: ## build the wheel and run the tests of commands and files against it, aw
 	python3 -m venv build/wheel
 	build/wheel/bin/pip install -q "$$(echo dist/*.whl)[test]"
 	cp -r tests build/wheel/tests
+	build/wheel/bin/rooflm report studies/batch_sweep.yaml --quiet -o build/wheel/page.html
 	cd build/wheel && bin/python -m pytest -q -p no:cacheprovider $(WHEEL_TESTS:%=tests/test_%.py)
 
 check: lint types test wheel ## everything that continuous integration runs
