@@ -72,14 +72,8 @@ class Ready:
 
     @property
     def points(self) -> int:
-        """Points of all variants."""
-        return self.study.points * len(self.study.variants) * self.rows_a_point
-
-    @property
-    def rows_a_point(self) -> int:
-        """Rows of a point: those that the base itself lists, tokens of a law among them."""
-        inside = [v for k, v in self.keys.items() if k not in ("variant", *self.axis_columns)]
-        return math.prod(map(len, inside))
+        """Rows of all variants; of two laws one a token."""
+        return self.study.points * sum(len(probe.rows) for probe in self.probes.values())
 
     @property
     def shared_keys(self) -> list[str]:
@@ -415,8 +409,7 @@ def blocks(ready: Ready, every: bool = False) -> Iterator[tuple[int, Callable[[]
     for variant in study.variants:
         for combo in combinations(study):
             for part in _parts(ready, variant):
-                rows = math.prod(map(len, part.values())) if part else 1
-                points = rows * (1 if part else ready.rows_a_point)
+                points = math.prod(map(len, part.values())) * len(ready.probes[variant].rows)
                 yield points, lambda v=variant, c=combo, p=part: _block(ready, v, c, p, every)
 
 

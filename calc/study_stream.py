@@ -159,8 +159,10 @@ def _write_rows(ready: Ready, file: Any, done: int, tell: Tell) -> int:
     if not done:
         writer.writerow(ready.columns)
     skip, rows = max(0, done - 1), 0
+    # A point of a sweep is a row; what speculation tells of a point may be more or fewer.
+    sure = ready.study.command == "sweep"
     for points, work in blocks(ready):
-        if skip >= rows + points:
+        if sure and skip >= rows + points:
             rows += points
             continue
         block = work()

@@ -21,7 +21,6 @@ from rooflm.calc.arithmetic import FUNCTIONS, parse
 from rooflm.calc.errors import Exit, RooflmError
 from rooflm.calc.expectations import parse_wanted
 from rooflm.calc.frozen import check_study, frozen_path
-from rooflm.calc.plain import is_map
 from rooflm.calc.study import Ready, blocks, prepare
 from rooflm.calc.study_answer import rows_of, to_rows
 from rooflm.calc.study_file import read_study
@@ -872,4 +871,7 @@ def test_blocks_cover_the_points(tmp_path: Path) -> None:
     for points, work in blocks(ready):
         assert len(to_rows(work())) == points
     assert sum(points for points, _ in blocks(ready)) == ready.points == 32
-    assert is_map(ready.keys)
+    own = "variants: {a: {context: 512}, b: {context: 1k}, c: {context: 2k}}\nmeasure: [time_s]\n"
+    apart = ready_of(tmp_path, BASE + own)
+    assert [points for points, _ in blocks(apart)] == [1, 1, 1]
+    assert apart.points == len(all_rows(apart)) == 3
