@@ -2,6 +2,7 @@
 
 # Annotations are evaluated once, where they stand: as text each start would compile 150 of them.
 
+import copy
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -866,6 +867,17 @@ def validate(context: typer.Context) -> None:
 add_studies(app)
 
 
+def _asked_for(words: list[str]) -> typer.Typer:
+    """Leave the command that was typed: typer would build the options of all at each start."""
+    named = next((word for word in words if not word.startswith("-")), "")
+    own = [c for c in app.registered_commands if c.callback and c.callback.__name__ == named]
+    if not own:
+        return app
+    alone = copy.copy(app)
+    alone.registered_commands = own
+    return alone
+
+
 def main() -> int:
     """Run the command line and return its exit code; every error becomes one line on stderr."""
     for stream in (sys.stdout, sys.stderr):
@@ -873,7 +885,8 @@ def main() -> int:
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
     try:
-        return int(app(standalone_mode=False, prog_name="rooflm") or 0)
+        asked = _asked_for(sys.argv[1:])
+        return int(asked(standalone_mode=False, prog_name="rooflm") or 0)
     except RooflmError as e:
         return _fail(str(e), e.code)
     except typer.TyperException as e:
