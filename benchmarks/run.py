@@ -65,6 +65,14 @@ def alternate(a: Callable[[], Any], b: Callable[[], Any], runs: int) -> tuple[fl
     return statistics.median(times[0]), statistics.median(times[1])
 
 
+def ratio(what: str, ours: float, theirs: float, budget: float, than: str) -> Line:
+    """Hold seconds of ours against those of something else: at most so many times as many."""
+    unit, scale, digits = ("s", 1, 1) if ours >= 1 else ("ms", 1e3, 0)
+    each = [f"{scale * seconds:.{digits}f} {unit}" for seconds in (ours, theirs)]
+    measured = f"{ours / theirs:.2f}x ({' against '.join(each)})"
+    return Line(what, measured, f"<= {budget:g}x {than}", ours <= budget * theirs)
+
+
 def start_up(words: Sequence[str], budget: float) -> Line:
     """Compare a cold command with the bare import of typer."""
 
@@ -76,10 +84,8 @@ def start_up(words: Sequence[str], budget: float) -> Line:
         run([sys.executable, "-c", "import typer"]),
         runs=21,
     )
-    measured = f"{ours / bare:.2f}x ({ours * 1e3:.0f} ms against {bare * 1e3:.0f} ms)"
     name = "`rooflm " + " ".join(words) + "`"
-    limit = f"<= {budget:g}x the bare import of typer"
-    return Line(name, measured, limit, ours <= budget * bare)
+    return ratio(name, ours, bare, budget, "the bare import of typer")
 
 
 def six_kinds() -> Model:
@@ -135,11 +141,12 @@ def mesh() -> list[Line]:
     longer, _ = alternate(lambda: mesh_by_ledger(several), mesh_by_hand, runs=21)
     rate_of_six = POINTS * POINTS / longer
     return [
-        Line(
+        ratio(
             "10^6-point mesh: memory, bound, throughput, intensity",
-            f"{package / hand:.2f}x ({package * 1e3:.0f} ms against {hand * 1e3:.0f} ms)",
-            "<= 2x a closed form factored by hand",
-            package <= 2 * hand,
+            package,
+            hand,
+            2,
+            "a closed form factored by hand",
         ),
         Line("the same, points a second", f"{rate:.2g}", ">= 1e7", rate >= 1e7),
         Line("six kinds of layers", f"{rate_of_six:.2g}", ">= 5e6", rate_of_six >= 5e6),
@@ -173,12 +180,8 @@ def study() -> Line:
                     writer.writerows(zip(*lists, strict=True))
 
         package, library = alternate(ours, theirs, runs=3)
-    return Line(
-        "10^6-point study to CSV",
-        f"{package / library:.2f}x ({package:.1f} s against {library:.1f} s)",
-        "<= 3x the standard library writing the same arrays",
-        package <= 3 * library,
-    )
+    than = "the standard library writing the same arrays"
+    return ratio("10^6-point study to CSV", package, library, 3, than)
 
 
 def figure() -> Line:
@@ -204,12 +207,8 @@ def figure() -> Line:
         drawing.savefig(io.BytesIO(), format="png")
 
     package, library = alternate(ours, bare, runs=7)
-    return Line(
-        "figure of a sweep of 10^4 points",
-        f"{package / library:.2f}x ({package * 1e3:.0f} ms against {library * 1e3:.0f} ms)",
-        "<= 2x the same lines by matplotlib alone",
-        package <= 2 * library,
-    )
+    than = "the same lines by matplotlib alone"
+    return ratio("figure of a sweep of 10^4 points", package, library, 2, than)
 
 
 def main() -> int:

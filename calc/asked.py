@@ -51,7 +51,7 @@ def command_of(command: str, words: Words) -> str:
     return shlex.join(["rooflm", command, *named, *on, *retyped(options)])
 
 
-def counting_of(words: Words, terms: Sequence[str] | Mapping[str, Any] = TERMS) -> Counting:
+def counting_of(words: Words) -> Counting:
     """Gather the options that say how to count."""
     said = group(words, COUNTED)
     said["reserve"] = said["reserve"] or "0"
@@ -60,7 +60,7 @@ def counting_of(words: Words, terms: Sequence[str] | Mapping[str, Any] = TERMS) 
         accounting=given(words.get("accounting"), "full"),
         tokens_per_step=words.get("tokens_per_step"),
         estimating=Estimating(**group(words, ESTIMATED)),
-        terms=group(words, terms),
+        terms=group(words, TERMS),
     )
 
 
@@ -76,6 +76,22 @@ def works_of(words: Words) -> list[Work] | None:
     """Read what is asked of each sequence; None for decode steps."""
     work = group(words, WORK)
     return parse_works(**work, context=words.get("context"), typed=counting_of(words))
+
+
+MIXED = "@mixed"
+"""Ending of a context that is several lengths of one batch."""
+
+
+def is_mixed(words: Words) -> bool:
+    """Tell whether what was typed is one batch of sequences of different lengths."""
+    return (words.get("context") or "").endswith(MIXED)
+
+
+def mixed_lengths(words: Words) -> list[int]:
+    """Read the lengths of a batch of different ones, typed or from a file [tokens]."""
+    from .lengths import parse_lengths
+
+    return parse_lengths(words["context"].removesuffix(MIXED), "--context")
 
 
 def denoises(words: Words, case: Case) -> bool:
@@ -106,12 +122,11 @@ def swept(words: Words) -> dict[str, Any]:
         from .requests import sweep_requests
 
         answer = sweep_requests(case, _batches(batch), works)
-    elif context is not None and context.endswith("@mixed"):
-        from .lengths import parse_lengths
+    elif is_mixed(words):
         from .sweep import mixed
 
         refuse_shared(typed, "sequences of different lengths")
-        lengths = parse_lengths(context.removesuffix("@mixed"), "--context")
+        lengths = mixed_lengths(words)
         answer = mixed(case, parse_counts(given(batch, str(len(lengths))), "--batch"), lengths)
     else:
         from .sweep import sweep
@@ -152,7 +167,7 @@ def _denoised(case: Case, words: Words, works: list[Work] | None) -> dict[str, A
     if block is not None and passes is None:
         what = "how many passes a block takes is needed"
         raise RooflmError(what, "--denoise-steps", "Say --denoise-steps 8.")
-    if context is not None and context.endswith("@mixed"):
+    if is_mixed(words):
         raise RooflmError("denoising is swept at one context a row", "--context")
     contexts = parse_counts(given(context, "1024"), "--context")
     size = None if block is None else parse_count(block, "--denoise-block")
@@ -202,7 +217,7 @@ def speculated(words: Words) -> dict[str, Any]:
 
 def _refuse_idle(words: Words, used: Sequence[str]) -> None:
     """Refuse options of a machine where no model is asked about."""
-    names = (*DRAFTED, "on", "batch", "context", "set", "plot", *COUNTED, *ESTIMATED, *COSTED,
+    names = (*DRAFTED, "on", "batch", "context", "set", *COUNTED, *ESTIMATED, *COSTED,
              "models", "hardware", *LAYOUT)  # fmt: skip
     idle = retyped({n: words.get(n) or None for n in names if n not in used})
     if idle:

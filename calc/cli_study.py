@@ -88,7 +88,7 @@ def study(
     from .output import MOST_TABLE_ROWS
     from .study import prepare
     from .study_answer import answer as answer_of
-    from .study_answer import expecting_nothing, interrupted, rows_of
+    from .study_answer import expecting_nothing, rows_of, unfinished
     from .study_file import read_study
     from .study_stream import write_csv, write_parquet
 
@@ -129,13 +129,11 @@ def study(
         found, whole = rows_of(ready, tell)
         if not whole and printing.output is not None:
             # A good file is not replaced by half of one.
-            what = f"interrupted: {len(found):,} of {ready.points:,} rows were finished"
-            raise interrupted(what, "CSV keeps them: --output rows.csv.")
+            raise unfinished(ready, found, "CSV keeps them: --output rows.csv.")
         answer = answer_of(ready, found) if whole else answer_of(expecting_nothing(ready), found)
         _show(ready, answer, printing, chart and whole)
         if not whole:
-            what = f"interrupted: {len(found):,} of {ready.points:,} rows were finished"
-            raise interrupted(what, "To keep them in a file: --output rows.csv.")
+            raise unfinished(ready, found, "To keep them in a file: --output rows.csv.")
         if figures is not None:
             from .study_figures import save_figures
 
@@ -216,7 +214,7 @@ def report(
     from .report import check_size, page
     from .study import prepare
     from .study_answer import answer as answer_of
-    from .study_answer import interrupted, rows_of
+    from .study_answer import rows_of, unfinished
     from .study_file import read_study
 
     ready = prepare(read_study(file))
@@ -225,7 +223,7 @@ def report(
     check_size(ready)
     rows, whole = rows_of(ready, progress_on(sys.stderr))
     if not whole:
-        raise interrupted(f"interrupted: {len(rows):,} of {ready.points:,} rows were finished")
+        raise unfinished(ready, rows)
     answer = answer_of(ready, rows)
     write(page(ready, answer), path)
     wrong = sum(not v["holds"] for v in answer["expectations"])

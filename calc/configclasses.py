@@ -25,7 +25,7 @@ from .configlayers import (
 from .experts import Experts, NoFeedForward
 from .mixers import Mixer
 from .model import FeedForward
-from .plain import is_list, is_map
+from .plain import is_list, is_map, is_number
 
 
 def _falcon(keys: Keys, D: int, L: int) -> list[Layer]:
@@ -137,7 +137,7 @@ def _nas_layer(keys: Keys, block: Any, whole: Attention, D: int, i: int) -> Laye
     ffn: FeedForward = NoFeedForward()
     if fed.get("no_op") is not True:
         ratio = fed.get("ffn_mult")
-        if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 < ratio < 1000:
+        if not is_number(ratio) or not 0 < ratio < 1000:
             raise keys.fail(f"ffn_mult of block {i} is not a number above 0")
         ffn = dense(keys, -(-int(2 * ratio * D / 3) // 256) * 256)
     norms = (not isinstance(mixer, NoMixer)) + (not isinstance(ffn, NoFeedForward))

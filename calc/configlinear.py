@@ -23,7 +23,7 @@ from .configlayers import (
 )
 from .configstates import attending, derived, divide, mixed, must_be
 from .mlp import MLP
-from .plain import is_list
+from .plain import is_list, is_number
 
 
 def _every(L: int, period: int) -> list[bool]:
@@ -218,7 +218,7 @@ def ratio(keys: Keys, key: str, default: float) -> float:
     if value is None:
         keys.note(key, default, f"class default of {keys.kind}")
         return default
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1000:
+    if not is_number(value) or not 0 < value < 1000:
         raise keys.fail(f"{key} is {value!r:.40}", "A number above 0 is needed.")
     keys.note(key, value, f"key {key}")
     return float(value)

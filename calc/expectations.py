@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .errors import RooflmError, nearest, printable
-from .plain import is_list, is_map
+from .plain import is_list, is_map, is_number
 from .units import MULTIPLES, TIMES, parse_count, show_number
 
 EXACT = 1e-9
@@ -43,7 +43,7 @@ class Wanted:
         if self.same:
             # 1 is not true here, and 0 is not false.
             return type(value) is type(self.same[0]) and value == self.same[0]
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if not is_number(value):
             return False
         if self.strict:
             return (self.low is None or value > self.low) and (
@@ -53,7 +53,7 @@ class Wanted:
 
     def off(self, value: Any) -> float | None:
         """Tell how far a number lies outside the range, relative to the nearer end; None if not."""
-        if isinstance(value, bool) or not isinstance(value, int | float) or self.holds(value):
+        if not is_number(value) or self.holds(value):
             return None
         ends = [end for end in (self.low, self.high) if end]
         return min((value / end - 1 for end in ends), key=abs, default=None)
@@ -139,7 +139,7 @@ def parse_wanted(quantity: str, value: Any, where: str) -> Wanted:
         if len(parts) == 2:
             return make(text, parts, quantity, where)
     if _FIGURE.fullmatch(text):
-        number = _figure(text, quantity, where)[0]
+        number = _scaled(*_read(text, quantity, where), quantity, where)
         return _around(text, number, EXACT * abs(number))
     if re.fullmatch(r"[A-Za-z][\w .-]*", text):
         return Wanted(text, same=(text,))
@@ -182,11 +182,6 @@ def _with_unit(value: float, unit: str, quantity: str, where: str) -> float:
         fix = f"Units: {_units_told(quantity)}."
         raise RooflmError(f"{value:g} has no unit of {quantity}", where, fix)
     return _scaled(value, unit, quantity, where)
-
-
-def _figure(text: str, quantity: str, where: str) -> tuple[float, str]:
-    value, unit = _read(text, quantity, where)
-    return _scaled(value, unit, quantity, where), unit
 
 
 def _read(text: str, quantity: str, where: str) -> tuple[float, str]:

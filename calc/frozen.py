@@ -10,9 +10,9 @@ from typing import Any
 from .errors import RooflmError
 from .expectations import EXACT, at, judge
 from .output import write_file
-from .plain import is_list, is_map
+from .plain import is_list, is_map, is_number
 from .study import Ready, prepare
-from .study_answer import Tell, interrupted, rows_of
+from .study_answer import Tell, rows_of, unfinished
 from .study_file import read_study
 from .study_inputs import inputs
 
@@ -101,14 +101,14 @@ def _name(row: Mapping[str, Any], keys: Sequence[str]) -> str:
 
 
 def _same(was: Any, now: Any, tolerance: float) -> bool:
-    numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in (was, now))
+    numbers = is_number(was) and is_number(now)
     if not numbers:
         return type(was) is type(now) and was == now
     return abs(now - was) <= tolerance * abs(was)
 
 
 def _change(at: Mapping[str, Any], quantity: str, was: Any, now: Any) -> dict[str, Any]:
-    numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in (was, now))
+    numbers = is_number(was) and is_number(now)
     share = now / was - 1 if numbers and was else None
     return {"at": dict(at), "quantity": quantity, "was": was, "now": now, "change": share}
 
@@ -158,7 +158,7 @@ def _worked_out(path: str, tell: Tell) -> tuple[Ready, list[dict[str, Any]]]:
     ready = prepare(read_study(path))
     rows, whole = rows_of(ready, tell)
     if not whole:
-        raise interrupted(f"interrupted: {len(rows):,} of {ready.points:,} rows were finished")
+        raise unfinished(ready, rows)
     return ready, rows
 
 

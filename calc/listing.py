@@ -11,7 +11,7 @@ from .entries import build_machine, build_model
 from .errors import RooflmError, nearest
 from .hardware import Machine
 from .model import Model, token_elements, total_parameters
-from .plain import is_map
+from .plain import is_map, is_number
 from .presets import (
     HARDWARE_FILE,
     MODELS_FILE,
@@ -115,7 +115,7 @@ def _walk(entry: dict[str, Any], prefix: str = "") -> list[tuple[str, dict[str, 
                 found.append((prefix + key, value))
             else:
                 found += _walk(value, f"{prefix}{key}.")
-        elif isinstance(value, int | float) and not isinstance(value, bool):
+        elif is_number(value):
             found.append((prefix + key, {"value": value}))
     return found
 

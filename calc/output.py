@@ -224,15 +224,25 @@ def write_file(content: bytes, path: str, option: str) -> None:
     except BrokenPipeError:
         raise
     except (OSError, ValueError) as e:
-        reason = (getattr(e, "strerror", None) or str(e)).lower()
-        raise RooflmError(f"cannot write the output: {reason}", f"{option} {path}") from None
+        raise unwritable(e, path, option) from None
+
+
+def unwritable(error: Exception, path: str, option: str) -> RooflmError:
+    """Say why an output cannot be written."""
+    reason = (getattr(error, "strerror", None) or str(error)).lower()
+    return RooflmError(f"cannot write the output: {reason}", f"{option} {path}")
+
+
+def spare_read_only(path: Path) -> None:
+    """Refuse to put a file in the place of one that is read-only."""
+    if path.exists() and not os.access(path, os.W_OK):
+        raise PermissionError(13, "the file is read-only")
 
 
 def _replace(content: bytes, path: Path) -> None:
     import tempfile
 
-    if path.exists() and not os.access(path, os.W_OK):
-        raise PermissionError(13, "the file is read-only")
+    spare_read_only(path)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.")
     try:
         with os.fdopen(handle, "wb") as file:

@@ -15,6 +15,7 @@ from .fit import needs
 from .matmul import ridge
 from .output import flatten
 from .passes import prefill
+from .plain import is_number
 from .readings import Q, is_array
 from .roofline import operator_figures
 from .show import show
@@ -23,11 +24,7 @@ from .show import show
 def of_model(case: Case, B: Q, S: Q) -> dict[str, Any]:
     """List the figures of the model: parameters by part, cache of a token, bytes by format."""
     answer = show(case.model, case.precision, norms=not case.lecture)
-    return {
-        k: v
-        for k, v in flatten(answer).items()
-        if isinstance(v, int | float) and not isinstance(v, bool)
-    }
+    return {k: v for k, v in flatten(answer).items() if is_number(v)}
 
 
 def of_memory(case: Case, B: Q, S: Q) -> dict[str, Any]:

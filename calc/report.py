@@ -12,13 +12,13 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from .asked import case_of, denoises, works_of
+from .asked import denoises, is_mixed, works_of
 from .errors import RooflmError
 from .expectations import at
 from .labels import words
 from .output import MOST_TABLE_ROWS, Table
 from .pages_study import columns_of, expectations_table, expected_sentence, rows_table, shown_keys
-from .plain import is_map
+from .plain import is_map, is_number
 from .study import Probe, Ready
 from .study_figures import draw_figures
 
@@ -46,7 +46,7 @@ def page(ready: Ready, answer: Answer) -> str:
     """Write a study as a page of HTML."""
     from importlib.metadata import version
 
-    name = answer["study"]
+    name, source = answer["study"], "\n".join(ready.study.text.sources)
     sections = [
         *_figures(ready, answer),
         *_rows(answer),
@@ -55,7 +55,7 @@ def page(ready: Ready, answer: Answer) -> str:
         *_facts(answer),
         *_formulas(ready, answer),
         _section("What is taken for granted", _list(answer["assumptions"])),
-        _section("The study", f"<pre><code>{escape(_text(ready))}</code></pre>"),
+        _section("The study", f"<pre><code>{escape(source)}</code></pre>"),
     ]
     intro = f"<p>{escape(answer['says'])}</p>" if answer["says"] else ""
     told = " on ".join(filter(None, (_names(answer[k], f"{k}s") for k in ("model", "hardware"))))
@@ -94,11 +94,6 @@ def _linked(text: str) -> str:
     )
 
 
-def _text(ready: Ready) -> str:
-    """Take the study as it is written; what it extends comes first."""
-    return "\n".join(ready.study.text.sources)
-
-
 def table(
     shown: Table, values: Sequence[Sequence[Any]] = (), sortable: bool = False,
     failing: Sequence[bool] = (),
@@ -114,8 +109,7 @@ def table(
         for i, cell in enumerate(row):
             kind = " class=word" if shown.is_words(i) else ""
             value = values[r][i] if values else None
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            data = f' data-value="{value!r}"' if number else ""
+            data = f' data-value="{value!r}"' if is_number(value) else ""
             cells.append(f"<td{kind}{data}>{escape(cell)}</td>")
         marked = " class=fails" if failing and failing[r] else ""
         rows.append(f"<tr{marked}>{''.join(cells)}</tr>")
@@ -224,8 +218,10 @@ def _formulas(ready: Ready, answer: Answer) -> Iterator[str]:
     for name, probe in ready.probes.items():
         if probe.case is None or probe.failed or not _has_formulas(ready, probe):
             continue
-        case, row, works = case_of(probe.words), probe.rows[0], works_of(probe.words)
-        question = Question(case, row["batch"], row["context_tokens"], works[0] if works else None)
+        row, works = probe.rows[0], works_of(probe.words)
+        question = Question(
+            probe.case, row["batch"], row["context_tokens"], works[0] if works else None
+        )
         for lines in formulas(question, _formulated(ready, probe)).values():
             told = tuple(f"{inner} = {text(formula)}" for inner, formula in lines)
             if told not in shared and len(shared) < MOST_FORMULAS:
@@ -250,7 +246,7 @@ def _has_formulas(ready: Ready, probe: Probe) -> bool:
     words, known = probe.words, (None, "decode", "prefill", "request")
     plain = words.get("phase") in known and words.get("prefill_on") is None
     whole = probe.case is not None and not denoises(words, probe.case)
-    mixed = str(words.get("context", "")).endswith("@mixed")
+    mixed = is_mixed(words)
     return ready.study.command == "sweep" and "phase" not in ready.study.axes and plain and (
         whole and not mixed
     )  # fmt: skip

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import RooflmError, nearest
-from .plain import is_list, is_map
+from .plain import is_list, is_map, is_number
 
 LARGEST_HEADER = 100_000_000
 """Bytes of a header beyond which the reference reader refuses a file [B]."""
@@ -153,7 +153,7 @@ def _read_index(path: Path) -> tuple[dict[str, str], int | None]:
     total: Any = metadata.get("total_size") if is_map(metadata) else None
     if total is None:
         return weights, None
-    if isinstance(total, bool) or not isinstance(total, int | float) or not math.isfinite(total):
+    if not is_number(total) or not math.isfinite(total):
         raise RooflmError("'total_size' is not a number", str(path))
     return weights, round(total)
 

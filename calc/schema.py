@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from .errors import RooflmError, nearest
 from .mixers import WHERE, MixerClass, choices, mixer_class
-from .plain import is_list, is_map
+from .plain import is_list, is_map, is_number
 from .yamlfile import Block, Key
 
 Kind = Literal["count", "figure", "text", "flag", "choice", "choices", "texts", "map"]
@@ -343,7 +343,7 @@ def _check_figure(block: Block, key: Key, name: str) -> None:
         if "value" not in value:
             raise RooflmError(f"{name} lacks 'value'", block.where(key))
         key, value = (*key, "value"), _at(block, (*key, "value"))
-    number = isinstance(value, int | float) and not isinstance(value, bool)
+    number = is_number(value)
     if not number or not SMALLEST_FIGURE <= value <= LARGEST_FIGURE:
         limits = f"between {SMALLEST_FIGURE:g} and {LARGEST_FIGURE:g}"
         raise RooflmError(f"{name} must be a number {limits}, not {_say(value)}", block.where(key))

@@ -9,7 +9,18 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .asked import DENOISED, WORK, case_of, command_of, denoises, group, speculated, swept, works_of
+from .asked import (
+    DENOISED,
+    WORK,
+    case_of,
+    command_of,
+    denoises,
+    group,
+    is_mixed,
+    speculated,
+    swept,
+    works_of,
+)
 from .compare import Place, compared
 from .cost import Paid, costs, economics_of
 from .errors import RooflmError, nearest, printable
@@ -245,13 +256,9 @@ def steps_of(study: Study, words: Words, case: Case | None) -> bool:
 
 def has_further(study: Study, words: Words) -> bool:
     """Tell whether points are single passes at one context, of which `further` tells."""
-    plain = words.get("phase") in (None, "decode") and not _mixed(words)
+    plain = words.get("phase") in (None, "decode") and not is_mixed(words)
     blocks_ = any(words.get(name) is not None for name in DENOISED)
     return study.command == "sweep" and plain and not blocks_
-
-
-def _mixed(words: Words) -> bool:
-    return str(words.get("context", "")).endswith("@mixed")
 
 
 def _names_at(
@@ -408,14 +415,13 @@ def blocks(ready: Ready, every: bool = False) -> Iterator[tuple[int, Callable[[]
     study = ready.study
     for variant in study.variants:
         for combo in combinations(study):
-            for part in _parts(ready, variant):
+            for part in _parts(study):
                 points = math.prod(map(len, part.values())) * len(ready.probes[variant].rows)
                 yield points, lambda v=variant, c=combo, p=part: _block(ready, v, c, p, every)
 
 
-def _parts(ready: Ready, variant: str) -> Iterator[dict[str, Sequence[int]]]:
+def _parts(study: Study) -> Iterator[dict[str, Sequence[int]]]:
     """Cut what a command answers at once into parts of bounded size."""
-    study = ready.study
     axes = {name: study.axes[name] for name in inner_axes(study)}
     if not axes:
         yield {}
@@ -454,13 +460,14 @@ def _block(
     others: dict[str, Block] = {}
     for name, expression in study.derive.items():
         used: dict[str, Any] = {}
+        here = {**own, **columns}
         for word in expression.names:
-            of, column = split_name(study, word, {**own, **columns})
+            of, column = split_name(study, word, here)
             if of and of not in others:
                 others[of] = _measured(ready, of, combo, part)
                 given = {n: [f.values.get(of)] * size for n, f in study.facts.items()}
                 others[of] = {**others[of], **given}
-            there = others[of] if of else {**own, **columns}
+            there = others[of] if of else here
             used[word] = there.get(column, [ABSENT.get(column)] * size)
         columns[name] = _derived(expression, used, size, study.text.where("derive", name))
     if "reason" in ready.columns:

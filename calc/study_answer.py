@@ -41,6 +41,11 @@ def interrupted(what: str, fix: str = "") -> RooflmError:
     return RooflmError(what, fix=fix, code=Exit.INTERRUPTED)
 
 
+def unfinished(ready: Ready, rows: Sequence[Any], fix: str = "") -> RooflmError:
+    """Say how many rows of a study Ctrl-C left."""
+    return interrupted(f"interrupted: {len(rows):,} of {ready.points:,} rows were finished", fix)
+
+
 def rows_of(ready: Ready, tell: Tell) -> tuple[list[dict[str, Any]], bool]:
     """Work all rows out; those that were finished, and whether that is all of them."""
     if ready.points > MOST_HELD:

@@ -18,7 +18,7 @@ MOST_ROOFLINES = 16
 def draw_figures(ready: Ready, answer: Mapping[str, Any]) -> Iterator[tuple[Drawn, Any]]:
     """Draw the figures that a study asks for, one after the other."""
     from ..plots.kinds import draw
-    from ..plots.style import entitle, plain_text
+    from ..plots.style import entitle
 
     for figure in ready.figures:
         try:
@@ -29,8 +29,7 @@ def draw_figures(ready: Ready, answer: Mapping[str, Any]) -> Iterator[tuple[Draw
             what = f"the figure '{figure.name}': {e.what}"
             raise RooflmError(what, figure.where, e.fix, e.code) from None
         if figure.title:
-            with plain_text():
-                entitle(drawing, figure.title)
+            entitle(drawing, figure.title)
         yield figure, drawing
 
 
@@ -92,9 +91,7 @@ def _rooflines(ready: Ready, rows: Sequence[Mapping[str, Any]]) -> Iterator[dict
         what = f"{len(rows):,} rows are more than the {MOST_ROOFLINES} rooflines of a figure"
         raise RooflmError(what, "", "Choose some by at: {batch: 64}.")
     for row in rows:
-        case = case_of(_words(ready, row))
-        label = {"label": row["variant"]} if len(ready.study.variants) > 1 else {}
-        yield roofline(case, row["batch"], row["context_tokens"]) | label
+        yield roofline(case_of(_words(ready, row)), row["batch"], row["context_tokens"])
 
 
 def _sensitivity(ready: Ready, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -38,7 +38,7 @@ from .options import (
 )
 
 from .options import AccountingName, Block, Chunk, DenoiseBlock, DenoiseSteps, Prefix  # isort: skip
-from .plain import is_list, is_map
+from .plain import is_list, is_map, is_number
 from .units import parse_counts, parse_time
 from .yamlfile import Key, load, read_text
 
@@ -258,8 +258,6 @@ def _merged(path: Path, before: tuple[Path, ...]) -> Text:
     if other.resolve() in seen:
         ring = " -> ".join(p.name for p in (*seen[seen.index(other.resolve()) :], other))
         raise RooflmError(f"a study extends itself: {ring}", where)
-    if not _is_file(other):
-        raise RooflmError(f"there is no file {printable(str(other), 80)} to extend", where)
     under = _merged(other, seen)
     _known(under.value, TOP, under, ())
     said = dict(under.value)
@@ -341,13 +339,11 @@ def _typed(name: str, value: Any, text: Text, key: Key) -> Any:
         if not isinstance(value, bool):
             raise RooflmError("'cost' is true or false", where)
         return value
-    if is_list(value):
-        if name not in ("tariff", "p", "q", "acceptance"):
-            fix = "Several values make an axis: write them under grid."
-            raise RooflmError(f"'{name}' takes one value here", where, fix)
+    if is_list(value) and name in ("tariff", "p", "q", "acceptance"):
         return ",".join(_scalar(v, text.where(*key, i)) for i, v in enumerate(value))
-    written = _scalar(value, where)
-    if name in _COUNTS and "@" not in written and len(parse_counts(written, where)) > 1:
+    written = "" if is_list(value) else _scalar(value, where)
+    counts = name in _COUNTS and "@" not in written
+    if is_list(value) or (counts and len(parse_counts(written, where)) > 1):
         fix = "Several values make an axis: write them under grid."
         raise RooflmError(f"'{name}' takes one value here", where, fix)
     # As the file that says it sees it, which may be one that is extended.
@@ -521,8 +517,7 @@ def _facts(value: Any, variants: Mapping[str, Any], text: Text) -> dict[str, Fac
         values = _map(fact["values"], text, (*key, "values"))
         _known(values, variants, text, (*key, "values"))
         for variant, figure in values.items():
-            number = isinstance(figure, int | float) and not isinstance(figure, bool)
-            if not number or not math.isfinite(figure):
+            if not is_number(figure) or not math.isfinite(figure):
                 what = f"{printable(repr(figure), 40)} is no figure"
                 raise RooflmError(what, text.where(*key, "values", variant))
         words = {k: _word(fact.get(k, ""), text.where(*key, k)) for k in ("unit", "source")}
@@ -534,7 +529,7 @@ def _facts(value: Any, variants: Mapping[str, Any], text: Text) -> dict[str, Fac
 def _tolerances(value: Any, text: Text) -> dict[str, float]:
     found = _map(value, text, ("tolerance",))
     for name, share in found.items():
-        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share < 1:
+        if not is_number(share) or not 0 <= share < 1:
             what = f"{printable(repr(share), 40)} is not a relative difference from 0 to 1"
             raise RooflmError(what, text.where("tolerance", name), "Write 1e-6.")
     return {name: float(share) for name, share in found.items()}

@@ -9,10 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, cast
 
-from .asked import case_of
+from .asked import case_of, is_mixed, mixed_lengths
 from .case import Case
 from .errors import RooflmError
-from .lengths import parse_lengths
 from .plain import is_map
 from .study import Ready, combinations, words_of
 
@@ -69,11 +68,9 @@ def _parts(words: Mapping[str, Any], case: Case) -> Iterator[tuple[str, Any]]:
 
 def _lengths(words: Mapping[str, Any]) -> dict[str, Any]:
     """Tell the lengths of a batch of different ones, which may stand in a file."""
-    context = str(words.get("context"))
-    if not context.endswith("@mixed"):
+    if not is_mixed(words):
         return {}
-    lengths = parse_lengths(context.removesuffix("@mixed"), "--context")
-    return {f"lengths {context}": ",".join(map(str, lengths))}
+    return {f"lengths {words['context']}": ",".join(map(str, mixed_lengths(words)))}
 
 
 _SAID = (": source", ": full_name", ": max_context", ": price_date")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import Exit, RooflmError
+from .output import spare_read_only, unwritable
 from .study import Ready, blocks
 from .study_answer import Tell, interrupted, plain
 from .study_inputs import inputs
@@ -45,7 +46,8 @@ def write_csv(ready: Ready, path: str | None, resume: bool, tell: Tell) -> int:
         # A device or a pipe takes rows as they come, and keeps none.
         with _writing(path), target.open("w", encoding="utf-8", newline="") as stream:
             return _write_rows(ready, stream, 0, tell)
-    _check_writable(target, path)
+    with _writing(path):
+        spare_read_only(target)
     part = part_of(ready, str(target))
     if resume:
         _check_kept(part, path)
@@ -69,17 +71,6 @@ def write_csv(ready: Ready, path: str | None, resume: bool, tell: Tell) -> int:
     with _writing(path):
         os.replace(part, target)
     return rows
-
-
-def _check_writable(target: Path, path: str) -> None:
-    """Refuse to put a file in the place of one that is read-only, or of what is no file."""
-    why = None
-    if target.exists() and not target.is_file():
-        why = "it is no file"
-    elif target.exists() and not os.access(target, os.W_OK):
-        why = "the file is read-only"
-    if why is not None:
-        raise RooflmError(f"cannot write the output: {why}", f"--output {path}")
 
 
 def _interrupted(error: BaseException, part: Path, path: str, ready: Ready) -> None:
@@ -117,8 +108,7 @@ def _writing(path: str) -> Generator[None]:
     except BrokenPipeError:
         raise
     except OSError as e:
-        reason = (e.strerror or str(e)).lower()
-        raise RooflmError(f"cannot write the output: {reason}", f"--output {path}") from None
+        raise unwritable(e, path, "--output") from None
 
 
 def part_of(ready: Ready, path: str) -> Path:
@@ -194,7 +184,10 @@ def write_parquet(ready: Ready, path: str, tell: Tell) -> int:
         fix = "pip install 'rooflm[parquet]', or write --output rows.csv."
         raise RooflmError("Parquet needs pyarrow", "--output", fix, Exit.MISSING) from None
     target = Path(os.path.realpath(path))
-    _check_writable(target, path)
+    with _writing(path):
+        spare_read_only(target)
+        if target.exists() and not target.is_file():
+            raise PermissionError(13, "it is no file")
     part = part_of(ready, str(target))
     writer, rows = None, 0
     file: Any = None

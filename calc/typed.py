@@ -68,12 +68,6 @@ class Estimating:
     basis: str | None = None
 
 
-def counting(counted: Typed, estimated: Typed) -> Counting:
-    """Gather the options that say how to count, and those of an estimate."""
-    said: dict[str, Any] = dict(counted)
-    return Counting(**said, estimating=Estimating(**estimated))
-
-
 def estimating(model: Any, machine: Any, precision: Any, typed: Counting) -> dict[str, Any]:
     """Find the constants of an estimate; nothing where a command gives none."""
     how = typed.estimating

@@ -42,6 +42,11 @@ LEGEND: dict[str, Any] = {
 }  # fmt: skip
 
 
+def hollow_entry(linestyle: str) -> tuple[Any, str]:
+    """Make the entry of a legend for what does not fit: hollow, with the line that joins it."""
+    return line_handle(linestyle=linestyle, marker="o", markerfacecolor="white"), "does not fit"
+
+
 def _distinct(entries: Iterable[tuple[Any, str]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for handle, label in entries:

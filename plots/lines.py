@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..calc.errors import RooflmError
-from ..calc.labels import quantity
 from .axes import counted, grounded, label_axes, linear, logarithmic
-from .legends import entries, legend, line_handle
+from .legends import entries, hollow_entry, legend
 from .series import (
     NEAR,
     ROWS,
     Answer,
+    axes_of,
     drawable,
     few,
     fits,
@@ -39,10 +38,7 @@ def draw(answer: Answer, x: str = "batch", y: str = "tokens_per_s", log: str = "
 
     check_choice(log, LOGS[1:] if log else LOGS, "log")
     rows = drawable(answer, "lines", x, y)
-    along, up = quantity(answer, x, rows), quantity(answer, y, rows)
-    for shown in (along, up):
-        if not shown.unit:
-            raise RooflmError(f"'{shown.key}' holds words, which have no axis", "lines")
+    along, up = axes_of(answer, "lines", rows, x, y)
     lines = few(series(answer, rows, x), "lines")
     near = "y" not in log and floats(answer, up, rows)
     heights = [up.of(row) for row in rows]
@@ -77,7 +73,6 @@ def draw(answer: Answer, x: str = "batch", y: str = "tokens_per_s", log: str = "
     label_axes(ax, along.label, up.label)
     told = entries(ax)
     if cut:
-        told.append((line_handle(linestyle=":", marker="o", markerfacecolor="white"),
-                     "does not fit"))  # fmt: skip
+        told.append(hollow_entry(linestyle=":"))
     legend(drawing, told)
     return drawing

@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..calc.errors import RooflmError, check_choice
-from ..calc.labels import quantity, words
+from ..calc.labels import words
 from .axes import grounded, label_axes, linear, logarithmic
-from .legends import annotate, entries, legend, line_handle
+from .legends import annotate, entries, hollow_entry, legend
 from .series import (
     NEAR,
     Answer,
     Row,
     Series,
+    axes_of,
     differing,
     drawable,
     few,
@@ -64,10 +65,7 @@ def draw(answer: Answer, x: str = "time_s", y: str = "", better: str = "") -> Fi
     rows = drawable(answer, "pareto", x, y)
     ways = _ways(better, x, y)
     lines = few(_coloured(answer, rows, x), "pareto")
-    along, up = quantity(answer, x, rows), quantity(answer, y, rows)
-    for shown in (along, up):
-        if not shown.unit:
-            raise RooflmError(f"'{shown.key}' holds words, which have no axis", "pareto")
+    along, up = axes_of(answer, "pareto", rows, x, y)
     front = front_of([row for row in rows if fits(row)], x, y, ways)
     goals = f"better: {_said(ways[0])} across, {_said(ways[1])} up"
     # What tells the rows of a series apart; the series says the rest.
@@ -112,8 +110,7 @@ def draw(answer: Answer, x: str = "time_s", y: str = "", better: str = "") -> Fi
     label_axes(ax, along.label, up.label)
     told = entries(ax)
     if any(not fits(row) for row in rows):
-        hollow: dict[str, Any] = {"linestyle": "none", "marker": "o", "markerfacecolor": "white"}
-        told.append((line_handle(**hollow), "does not fit"))
+        told.append(hollow_entry(linestyle="none"))
     legend(drawing, told)
     others = [row for row in rows if not any(row is best for best in front)]
     told_of = [*front, *(others if len(rows) <= MOST_NAMED else ())]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..calc.errors import RooflmError, nearest
-from ..calc.labels import Quantity, words
+from ..calc.labels import Quantity, quantity, words
 from ..calc.plain import is_list, is_map
 from .axes import brief
 from .style import MOST_SERIES
@@ -63,6 +63,15 @@ def drawable(answer: Answer, kind: str, *keys: str) -> list[Row]:
     if not drawn:
         raise RooflmError(f"no row has values of {' and '.join(keys)}", kind)
     return drawn
+
+
+def axes_of(answer: Answer, kind: str, rows: Sequence[Row], *keys: str) -> list[Quantity]:
+    """Label the columns along axes of numbers; refuse one that holds words."""
+    found = [quantity(answer, key, rows) for key in keys]
+    for shown in found:
+        if not shown.unit:
+            raise RooflmError(f"'{shown.key}' holds words, which have no axis", kind)
+    return found
 
 
 def left_out(answer: Answer, drawn: Sequence[Row], what: str = "without a value") -> str:

@@ -99,10 +99,11 @@ def entitle(drawing: Figure, title: str) -> None:
     """Put a title above a figure that is drawn, and above its legend."""
     drawing.set_figheight(drawing.get_figheight() + 1.5 * LINE)
     how: Any = {"size": USUAL + 1, "weight": "bold"}
-    if drawing.legends:
-        drawing.legends[0].set_title(title, prop=how)
-    else:
-        drawing.suptitle(title, x=0.01, ha="left", **how)
+    with plain_text():
+        if drawing.legends:
+            drawing.legends[0].set_title(title, prop=how)
+        else:
+            drawing.suptitle(title, x=0.01, ha="left", **how)
 
 
 def subject(answer: Mapping[str, Any]) -> list[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..calc.labels import Quantity, quantity
 from .axes import counted, grounded, label_axes, logarithmic, points
-from .legends import entries, legend, line_handle
+from .legends import entries, hollow_entry, legend, line_handle
 from .series import ROWS, Answer, Row, Series, drawable, duration, few, fits, left_out, series, wide
 from .style import GREY, INK, MARKERS, PALETTE, SMALL, caption, figure, marked
 
@@ -55,8 +55,7 @@ def draw(answer: Answer, latency_s: float | None = None) -> Figure:
     if mixed:
         told.append((line_handle(linestyle="--"), "bound, where there is no estimate"))
     if any(not fits(row) for row in rows):
-        told.append((line_handle(linestyle=":", marker="o", markerfacecolor="white"),
-                     "does not fit"))  # fmt: skip
+        told.append(hollow_entry(linestyle=":"))
     if walls:
         told.append((line_handle(linewidth=0.9, linestyle=(0, (8, 3))), LAST))
     legend(drawing, told)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from ..calc.plain import is_number
 from .blocks import untexed
 from .data import data, label_of, panels
 
@@ -54,7 +55,7 @@ def spoken(value: Any) -> str:
     """Write a number in four digits, all of them where it is whole: 1,234,567; 0.0251."""
     if value is None:
         return "nothing"
-    if not isinstance(value, int | float) or isinstance(value, bool):
+    if not is_number(value):
         return str(value)
     size = abs(value)
     if size >= 1e15:
