@@ -1,46 +1,73 @@
 """Iteration-level scheduling of live requests, exact and by events: the clock of a server.
 
 Every step of the engine decodes one token of each running sequence and, with what is left of a
-budget of tokens, computes prompts in chunks. Between two events (an arrival that can be admitted,
-a completion, an empty pool) steps differ only by the tokens in their caches, so that their times
-add up in closed form. Time is a whole number of ticks: sums are exact, and ties stay ties.
+budget of tokens, computes prompts in chunks (Orca, OSDI 2022; Sarathi-Serve, arXiv 2403.02310).
+Between two events (an arrival that can be admitted, a completion, a full window, an empty pool)
+steps differ only by the tokens in their caches, so that their times add up in closed form. Time is
+a whole number of ticks: sums are exact, and ties stay ties.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections import deque
+from bisect import bisect_right, insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from .waiting import Queue
+
 TICKS = 2**70
 """Ticks of a second: half a million steps add up to 1e-13 of their sum."""
+
+First = Literal["decode", "prefill", "static"]
 
 
 class StepCost(Protocol):
     """Ticks of the steps of an engine."""
 
-    def decode(self, sequences: int) -> tuple[int, int]:
-        """Tell the ticks of a decode step: fixed, and for each token in the caches."""
+    def run(self, sequences: int, tokens: int, more: Sequence[Counted]) -> tuple[int, int, int]:
+        """Tell the ticks of a decode step, how much longer each next one is, and for how many.
+
+        sequences: that decode; tokens: that they see in the first step, their new ones included;
+        more: what they see of caches that have a limit.
+        """
         ...
 
-    def mixed(self, sequences: int, tokens: int, chunks: Sequence[tuple[int, int]]) -> int:
+    def mixed(
+        self, sequences: int, tokens: int, more: Sequence[Counted],
+        chunks: Sequence[tuple[int, int]], ends: int,
+    ) -> int:  # fmt: skip
         """Tell the ticks of a step that computes prompts as well.
 
-        sequences: that decode; tokens: in their caches, the new ones included; chunks: of prompts,
-        new and cached tokens of each.
+        chunks: of prompts, new and cached tokens of each; ends: how many of them end a prompt.
         """
+        ...
+
+    def moved(self, tokens: int) -> int:
+        """Tell the ticks in which the cache of a sequence goes to host memory or comes back."""
         ...
 
 
 @dataclass(frozen=True)
-class Limits:
-    """What a step and the cache may hold."""
+class Kind:
+    """A kind of layers by what they see and keep of a context."""
 
-    blocks: int
-    """Blocks of the cache."""
+    limit: int
+    """Most tokens."""
+    units: int = 0
+    """Of the pool, that a block of it takes; 0 where it is only read."""
+    wraps: bool = False
+    """At the limit it begins anew (chunks), and does not stay there (windows)."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a step and the cache may hold, and the policy."""
+
+    pool: int
+    """Units of memory for caches: blocks, unless `units` says otherwise."""
     block: int = 16
     """Tokens of a block."""
     tokens: int = 2048
@@ -48,333 +75,654 @@ class Limits:
     sequences: int = 256
     """Sequences that run at once."""
     watermark: int = 0
-    """Blocks that stay free when a request is admitted."""
-    first: Literal["decode", "prefill"] = "decode"
-    """What goes first: decoding, with prompts in chunks of what is left of the tokens of a step; or
-    prompts, whole and in steps of their own, while decoding waits."""
+    """Units that stay free when a request is admitted."""
+    first: First = "decode"
+    """What goes first: decoding, with prompts in chunks of what is left of the tokens of a step;
+    or prompts, whole and in steps of their own, while decoding waits. static: a batch is admitted
+    when the one before has ended, and its slots are held and computed until its longest ends."""
+    units: int = 1
+    """Of the pool, that a block of the layers without a limit takes."""
+    kinds: tuple[Kind, ...] = ()
+    """Layers that see or keep no more than a limit."""
+    fixed: int = 0
+    """Units that a sequence takes whatever its length: its states."""
+    swap: int = 0
+    """Units of host memory that sequences which give way go to; 0: they are computed again."""
 
 
-@dataclass(frozen=True)
-class Request:
-    """A request: when it comes [ticks], its prompt and its output [tokens]."""
+@dataclass(slots=True, eq=False)
+class Served:
+    """A request in the engine."""
 
-    arrival: int
+    i: int
     prompt: int
     output: int
+    rank: tuple[int, int, int]
+    """Order among others: priority, arrival, number."""
+    generated: int = 0
+    cached: int = 0
+    """Tokens in the cache at step `since`."""
+    since: int = 0
+    serial: int = -1
+    """Of its start in the batch; -1 outside of it."""
+    order: int = 0
+    """Of its admission."""
+    resident: bool = False
+    """Its cache exists elsewhere: it need not be computed, and is brought in."""
+    last: int = 0
+    """When its last token came [ticks]."""
+    room: int = 0
+    """Units that are set aside for it, where that does not follow from its tokens."""
+
+    @property
+    def whole(self) -> int:
+        """Tokens that are computed before its next one: prompt and output so far."""
+        return self.prompt + self.generated
+
+
+@dataclass(slots=True)
+class Counted:
+    """What the sequences that decode see of the caches of a kind."""
+
+    kind: Kind
+    tokens: int = 0
+    """Without the new ones."""
+    growing: int = 0
+    """Sequences whose new token adds to it."""
 
 
 @dataclass
 class Trace:
     """What became of requests, by their number; -1 for what has not happened."""
 
-    first: list[int] = field(default_factory=list[int])
+    start: list[int]
+    """When the first step that computes it began [ticks]."""
+    first: list[int]
     """When the first token came [ticks]."""
-    finish: list[int] = field(default_factory=list[int])
-    preemptions: list[int] = field(default_factory=list[int])
-    steps: int = 0
-    events: int = 0
-    least_free: int = 0
-    """Fewest blocks that were free."""
+    finish: list[int]
+    preemptions: dict[int, int] = field(default_factory=dict[int, int])
+    """How often a request gave way, of those that did."""
+
+
+def new_trace(requests: int) -> Trace:
+    """Make the trace of requests that have not come yet."""
+    return Trace([-1] * requests, [-1] * requests, [-1] * requests)
+
+
+Row = tuple[int, int, int, int, int, int, int, int, int]
+"""Steps of a server between two events: how many, sequences that decode, how many of these had
+their last token before the step, ticks of the first step, how much longer each next one is, tokens
+of prompts in each, when they began [ticks], units of the pool that are free after them, and
+requests that wait."""
+Late = tuple[int, int]
+"""Tokens that came later than a step after the one before: how many, and after what time."""
+ROWS = 65_536
+"""Rows that a server keeps before it hands them over."""
 
 
 class Server:
-    """An engine that decodes first, computes prompts in chunks, and preempts by recomputing.
+    """An engine: first come, first served within a priority; the last to be served gives way.
 
-    First come, first served; the last admitted gives way. `advance` runs to a time, or until all
-    requests are done.
+    `submit` hands it requests, in the order of their arrival; `advance` runs to a time, or until
+    all of them are done.
     """
 
     def __init__(
-        self, requests: Sequence[Request], cost: StepCost, limits: Limits,
-        record: Callable[[int, int, int, int, int], None] | None = None,
+        self, cost: StepCost, limits: Limits, trace: Trace,
+        record: Callable[[list[Row], list[Late]], None] | None = None,
+        ended: Callable[[int, int], None] | None = None,
+        ranked: bool = False,
     ) -> None:  # fmt: skip
-        """Start with an empty engine; record: told of each run of steps, see `_run`."""
-        self.requests, self.cost, self.limits, self.record = requests, cost, limits, record
-        self.clock = 0
-        self.trace = Trace([-1] * len(requests), [-1] * len(requests), [0] * len(requests))
-        self.trace.least_free = limits.blocks
+        """Start with an empty engine.
+
+        trace: shared by the servers of a deployment; record: is given rows of steps; ended: told
+        of each request that is done, and when; ranked: requests have priorities.
+        """
+        self.cost, self.limits, self.trace = cost, limits, trace
+        self.record, self.ended = record, ended
+        self.clock = self.steps = self.events = self.swaps = self.idle = 0
+        self.free = self.least_free = limits.pool
+        self.host = limits.swap
+        self._coming: list[tuple[int, int, Served]] = []
         self._next = 0
-        self._front: deque[int] = deque()
-        self._waiting: deque[int] = deque()
-        self._running: dict[int, None] = {}
-        self._free = limits.blocks
-        # Of each request: tokens in the cache at step `since`, tokens generated, life it is in.
-        self._cached = [0] * len(requests)
-        self._since = [0] * len(requests)
-        self._generated = [0] * len(requests)
-        self._life = [0] * len(requests)
-        self._ends: list[tuple[int, int, int]] = []
+        self.waiting = Queue(ranked)
+        self.running: dict[Served, None] = {}
+        self._serial = self._order = 0
+        # Ends of sequences, and steps at which caches of a kind are full: step, serial, kind.
+        self._ends: list[tuple[int, int, Served]] = []
+        self._turns: list[tuple[int, int, int, Served]] = []
         self._tokens = 0
+        self._more = [Counted(kind) for kind in limits.kinds]
+        self._keeps = [kind for kind in limits.kinds if kind.units]
+        # Units that the next tokens take, by the step, and in a whole turn of a block.
         self._demand = [0] * limits.block
-        self._partial = -1
+        self._turn = 0
+        self.partial: Served | None = None
+        self._rows: list[Row] = []
+        self.late: list[Late] = []
+        # Sequences that wait for steps that computed prompts alone: how many, in the order of the
+        # batch, and when their last token came.
+        self._held_up: list[tuple[int, int]] = []
+
+    def submit(
+        self, i: int, arrival: int, prompt: int, output: int, priority: int = 0,
+        generated: int = 0,
+    ) -> None:  # fmt: skip
+        """Hand over a request; with generated tokens, its cache was computed elsewhere."""
+        sequence = Served(i, prompt, output, (priority, arrival, i), generated)
+        if generated:
+            sequence.resident, sequence.cached = True, prompt + generated - 1
+            sequence.last = arrival
+        entry = (arrival, i, sequence)
+        if self._coming and entry < self._coming[-1]:
+            insort(self._coming, entry, lo=self._next)
+        else:
+            self._coming.append(entry)
 
     @property
     def done(self) -> bool:
         """Tell whether every request has come and gone."""
         return not (
-            self._running or self._waiting or self._front or self._partial >= 0
-            or self._next < len(self.requests)
-        )  # fmt: skip
+            self.running or self.waiting.head or self.partial or self._next < len(self._coming)
+        )
+
+    @property
+    def load(self) -> int:
+        """Requests that have come and are not done."""
+        coming = bisect_right(self._coming, (self.clock, math.inf), lo=self._next) - self._next  # pyright: ignore[reportArgumentType]
+        return len(self.running) + len(self.waiting) + (self.partial is not None) + coming
 
     def advance(self, until: int | None = None) -> None:
         """Run until no step begins before a time, or until all is done."""
         while not self.done and (until is None or self.clock < until):
             self._arrive()
-            if not (self._running or self._waiting or self._front or self._partial >= 0):
-                self.clock = self.requests[self._next].arrival
+            if not (self.running or self.partial or self.waiting.head):
+                arrival = self._coming[self._next][0]
+                if until is not None and arrival >= until:
+                    return
+                self.idle += arrival - self.clock
+                self.clock = arrival
                 continue
-            self.trace.events += 1
-            admissible = self._admissible()
-            if admissible and self.limits.first == "prefill":
+            self.events += 1
+            head = self._admissible()
+            if head is not None and self.limits.first != "decode" and not head.resident:
                 self._prefill()
-            elif self._partial >= 0 or admissible or not self._decode_fits():
+            elif head is not None or self.partial or not self._decode_fits():
                 self._step()
             else:
                 self._run(until)
+            if len(self._rows) >= ROWS:
+                self.flush()
+
+    def flush(self) -> None:
+        """Hand over the rows that were kept."""
+        if self.record is not None:
+            self.record(self._rows, self.late)
+        self._rows.clear()
+        self.late.clear()
 
     def _arrive(self) -> None:
         """Queue the requests that have come."""
-        while self._next < len(self.requests) and self.requests[self._next].arrival <= self.clock:
-            self._waiting.append(self._next)
+        coming, clock = self._coming, self.clock
+        while self._next < len(coming) and coming[self._next][0] <= clock:
+            self.waiting.append(coming[self._next][2])
             self._next += 1
+        if self._next > 65_536:
+            del coming[: self._next]
+            self._next = 0
 
     def _decode_fits(self) -> bool:
-        return self._demand[self.trace.steps % self.limits.block] <= self._free
+        return self._demand[self.steps % self.limits.block] <= self.free
 
-    def _head(self) -> int:
-        return self._front[0] if self._front else self._waiting[0] if self._waiting else -1
+    def hold(self, tokens: int) -> int:
+        """Count the units that the cache of a sequence takes."""
+        block = self.limits.block
+        held = self.limits.fixed + -(-tokens // block) * self.limits.units
+        for kind in self._keeps:
+            held += -(-min(tokens, kind.limit) // block) * kind.units
+        return held
 
-    def _admissible(self) -> bool:
-        """Tell whether the next step admits a request."""
-        head = self._head()
-        if head < 0 or len(self._running) >= self.limits.sequences:
-            return False
-        if self.limits.first == "prefill":
-            return self._blocks(self._whole(head)) <= self._free - self.limits.watermark
-        room = self.limits.tokens - len(self._running)
-        if room <= 0:
-            return False
-        need = self._blocks(min(room, self._whole(head)))
-        spare = self._free - self._demand[self.trace.steps % self.limits.block]
-        return need <= spare - self.limits.watermark
-
-    def _blocks(self, tokens: int) -> int:
-        return -(-tokens // self.limits.block)
-
-    def _whole(self, i: int) -> int:
-        """Tokens that a request has to compute before its next one: prompt and output so far."""
-        return self.requests[i].prompt + self._generated[i]
+    def _admissible(self) -> Served | None:
+        """Find the request that the next step admits, if it admits any."""
+        head, limits = self.waiting.head, self.limits
+        if head is None or len(self.running) >= limits.sequences:
+            return None
+        if limits.first == "static":
+            return None if self.running else head
+        spare = self.free - limits.watermark
+        if limits.first == "prefill" and not head.resident:
+            return head if self.hold(head.whole) <= spare else None
+        room = limits.tokens - len(self.running)
+        if room <= 0 and limits.first == "decode":
+            return None
+        spare -= self._demand[self.steps % limits.block]
+        tokens = head.cached + 1 if head.resident else min(room, head.whole)
+        return head if self.hold(tokens) <= spare else None
 
     def _run(self, until: int | None) -> None:
         """Run decode steps up to the next event, in closed form."""
-        n, block = len(self._running), self.limits.block
-        step = self.trace.steps
-        fixed, each = self.cost.decode(n)
-        k = self._ends[0][0] - step
-        # Lives that ended leave their ends behind.
-        while self._ends[0][2] != self._life[self._ends[0][1]]:
-            heapq.heappop(self._ends)
-            k = self._ends[0][0] - step
-        k = min(k, self._steps_of_pool(k, step, n, block))
-        first = fixed + each * (self._tokens + n)
-        rise = each * n
+        n, block, step = len(self.running), self.limits.block, self.steps
+        ends, turns = self._ends, self._turns
+        # Sequences that gave way leave their ends behind.
+        while ends[0][2].serial != ends[0][1]:
+            heapq.heappop(ends)
+        k = ends[0][0] - step
+        while turns and turns[0][3].serial != turns[0][1]:
+            heapq.heappop(turns)
+        if turns:
+            k = min(k, turns[0][0] - step)
+        free, turn = self.free, self._turn
+        # Even if all needed a block in the first step of each turn, so many turns would fit.
+        if turn and k > (free // turn - 1) * block:
+            k = self._steps_of_pool(k, step)
+        first, rise, most = self.cost.run(n, self._tokens + n, self._more)
+        if most < k:
+            k = most
         stop = until
-        full = n >= self.limits.sequences or (
-            n >= self.limits.tokens and self.limits.first == "decode"
-        )
-        if self._head() < 0 and not full and self._next < len(self.requests):
-            arrival = self.requests[self._next].arrival
-            stop = arrival if stop is None else min(stop, arrival)
+        if self._next < len(self._coming) and self._could_admit(n):
+            arrival = self._coming[self._next][0]
+            stop = arrival if stop is None or arrival < stop else stop
         if stop is not None:
-            k = min(k, steps_until(first, rise, stop - self.clock))
-        taken = k * first + rise * (k * (k - 1) // 2)
-        self.clock += taken
-        used = self._demanded(step, k)
-        self._free -= used
-        self.trace.least_free = min(self.trace.least_free, self._free)
+            gap = stop - self.clock
+            # A square root costs more than a product.
+            if k * first + rise * (k * (k - 1) // 2) > gap:
+                k = min(k, steps_until(first, rise, gap))
+        started = self.clock
+        self.clock += k * first + rise * (k * (k - 1) // 2)
+        if turn:
+            whole, rest = divmod(k, block)
+            used = whole * turn
+            if rest:
+                start = step % block
+                if start + rest <= block:
+                    used += sum(self._demand[start : start + rest])
+                else:
+                    used += sum(self._demand[start:]) + sum(self._demand[: start + rest - block])
+            self.free = free = free - used
+            if free < self.least_free:
+                self.least_free = free
         if self.record is not None:
-            self.record(k, n, first, rise, self.clock - taken)
-        self.trace.steps += k
+            late = self._note_late(started + first) if self._held_up else 0
+            waiting = len(self.waiting)
+            if late and k > 1:
+                self._rows.append((1, n, late, first, 0, 0, started, free, waiting))
+                self._rows.append(
+                    (k - 1, n, 0, first + rise, rise, 0, started + first, free, waiting)
+                )
+            else:
+                self._rows.append((k, n, late, first, rise, 0, started, free, waiting))
+        self.steps = step + k
         self._tokens += n * k
+        for counted in self._more:
+            counted.tokens += counted.growing * k
         self._complete()
 
-    def _steps_of_pool(self, most: int, step: int, n: int, block: int) -> int:
-        """Count the steps, up to a number, that the free blocks last; at least one does."""
-        free = self._free
-        whole = free // n * block if n else most
-        # Even if all needed a block in the first step of each turn, so many turns would fit.
-        if most <= whole - block:
-            return most
+    def _note_late(self, now: int) -> int:
+        """Note the tokens of sequences that wait since a time before this step; counts them."""
+        groups, self._held_up = self._held_up, []
+        self.late += [(count, now - last) for count, last in groups]
+        return sum(count for count, _ in groups)
+
+    def _could_admit(self, running: int) -> bool:
+        """Tell whether an arrival may be admitted while steps run."""
+        limits = self.limits
+        if running >= limits.sequences or limits.first == "static":
+            return False
+        if limits.first == "decode" and running >= limits.tokens:
+            return False
+        # What heads the queue does not fit; only who overtakes it might.
+        return self.waiting.head is None or self.waiting.ranked
+
+    def _steps_of_pool(self, most: int, step: int) -> int:
+        """Count the steps, up to a number, that the free units last; at least one does."""
+        free, turn, block, demand = self.free, self._turn, self.limits.block, self._demand
         steps = 0
         while steps < most:
-            need = self._demand[(step + steps) % block]
+            need = demand[(step + steps) % block]
             if need > free:
                 break
             free -= need
             steps += 1
-            if steps % block == 0 and n <= free:
-                # A whole turn takes one block of each sequence.
-                turns = min(free // n, (most - steps) // block)
-                free -= turns * n
+            if steps % block == 0 and turn <= free:
+                # A whole turn takes what each sequence takes once.
+                turns = min(free // turn, (most - steps) // block)
+                free -= turns * turn
                 steps += turns * block
         return steps
 
-    def _demanded(self, step: int, k: int) -> int:
-        """Count the blocks that k decode steps take."""
-        block = self.limits.block
-        whole, rest = divmod(k, block)
-        start = step % block
-        return whole * len(self._running) + sum(
-            self._demand[(start + j) % block] for j in range(rest)
-        )
-
     def _complete(self) -> None:
-        """Let the sequences go that have all their tokens."""
-        while self._ends and self._ends[0][0] <= self.trace.steps:
-            _, i, life = heapq.heappop(self._ends)
-            if life == self._life[i]:
-                self._generated[i] = self.requests[i].output
-                self._leave(i)
-                self.trace.finish[i] = self.clock
+        """Note full windows, and let the sequences go that have all their tokens."""
+        turns, ends, steps = self._turns, self._ends, self.steps
+        while turns and turns[0][0] <= steps:
+            _, serial, which, sequence = heapq.heappop(turns)
+            if serial == sequence.serial:
+                self._fill(serial, which, sequence)
+        while ends and ends[0][0] <= steps:
+            _, serial, sequence = heapq.heappop(ends)
+            if serial == sequence.serial:
+                self._finish(sequence)
+        if self.limits.first == "static" and not ends and self.running:
+            for sequence in list(self.running):
+                self._leave(sequence)
 
-    def _leave(self, i: int) -> None:
-        """Take a sequence that decodes out of the batch and free its blocks."""
-        del self._running[i]
-        cached = self._cached[i] + self.trace.steps - self._since[i]
+    def _finish(self, sequence: Served) -> None:
+        """Note that a request has all its tokens, and free what it holds."""
+        if self.limits.first != "static":
+            self._leave(sequence)
+        self._end(sequence.i)
+
+    def _end(self, i: int) -> None:
+        self.trace.finish[i] = self.clock
+        if self.ended is not None:
+            self.ended(i, self.clock)
+
+    def _fill(self, serial: int, which: int, sequence: Served) -> None:
+        """A sequence has reached the limit of a kind of layers."""
+        counted, block = self._more[which], self.limits.block
+        kind = counted.kind
+        if kind.wraps:
+            counted.tokens -= kind.limit
+            heapq.heappush(self._turns, (self.steps + kind.limit, serial, which, sequence))
+            return
+        counted.growing -= 1
+        if self.limits.first != "static":
+            self._demand[(sequence.since - sequence.cached) % block] -= kind.units
+            self._turn -= kind.units
+
+    def _join(self, sequence: Served, step: int, left: int) -> None:
+        """Count a sequence among those that decode from a step on."""
+        cached = sequence.cached
+        self._serial += 1
+        sequence.serial, sequence.since = self._serial, step
+        self.running[sequence] = None
+        self._tokens += cached
+        units = self.limits.units
+        for which, counted in enumerate(self._more):
+            kind = counted.kind
+            if kind.wraps:
+                seen = cached % kind.limit
+                turn = kind.limit - seen
+            elif cached < kind.limit:
+                seen, turn = cached, kind.limit - cached
+                units += kind.units
+            else:
+                counted.tokens += kind.limit
+                continue
+            counted.tokens += seen
+            counted.growing += 1
+            heapq.heappush(self._turns, (step + turn, self._serial, which, sequence))
+        if self.limits.first != "static":
+            self._demand[(step - cached) % self.limits.block] += units
+            self._turn += units
+        heapq.heappush(self._ends, (step + left, self._serial, sequence))
+
+    def _leave(self, sequence: Served) -> int:
+        """Take a sequence out of the batch and free its units; returns its cached tokens."""
+        del self.running[sequence]
+        cached = sequence.cached + self.steps - sequence.since
         self._tokens -= cached
-        self._demand[(self._since[i] - self._cached[i]) % self.limits.block] -= 1
-        self._free += self._blocks(cached)
-        self._life[i] += 1
+        units = self.limits.units
+        for counted in self._more:
+            kind = counted.kind
+            if kind.wraps:
+                counted.tokens -= cached % kind.limit
+                counted.growing -= 1
+            elif cached < kind.limit:
+                counted.tokens -= cached
+                counted.growing -= 1
+                units += kind.units
+            else:
+                counted.tokens -= kind.limit
+        if self.limits.first == "static":
+            self.free += sequence.room
+        else:
+            self._demand[(sequence.since - sequence.cached) % self.limits.block] -= units
+            self._turn -= units
+            self.free += self.hold(cached)
+        sequence.serial = -1
+        return cached
 
     def _step(self) -> None:
         """Run one step that may preempt, go on with a prompt, and admit others."""
-        limits, step = self.limits, self.trace.steps
-        preempted = False
-        while self._demand[step % limits.block] > self._free:
-            self._preempt()
-            preempted = True
-        decoding = len(self._running)
+        limits, step, started = self.limits, self.steps, self.clock
+        index = step % limits.block
+        gave_way, moved = False, 0
+        while self._demand[index] > self.free:
+            moved += self._preempt()
+            gave_way = True
+        decoding = len(self.running)
         tokens = self._tokens + decoding
-        self._free -= self._demand[step % limits.block]
-        room = limits.tokens - decoding
+        self.free -= self._demand[index]
+        room = limits.tokens - decoding if limits.first == "decode" else 0
         chunks: list[tuple[int, int]] = []
-        through: list[int] = []
-        if self._partial >= 0 and room > 0:
-            room, preempted = self._go_on(room, chunks, through, preempted)
-        if not preempted and limits.first == "decode":
-            self._admit(room, chunks, through)
-        self.trace.least_free = min(self.trace.least_free, self._free)
+        through: list[Served] = []
+        if self.partial is not None and room > 0:
+            room, gave_way = self._go_on(room, chunks, through, gave_way)
+        joined: list[Served] = []
+        if not gave_way:
+            moved += self._admit(room, chunks, through, joined)
+        for sequence in joined:
+            tokens += sequence.cached + 1
+            left = sequence.output - sequence.generated
+            self._join(sequence, step, left)
+        if self.free < self.least_free:
+            self.least_free = self.free
+        decoding += len(joined)
         if chunks:
-            taken = self.cost.mixed(decoding, tokens, chunks)
+            taken = self.cost.mixed(decoding, tokens, self._more, chunks, len(through))
+        elif decoding:
+            taken = self.cost.run(decoding, tokens, self._more)[0]
         else:
-            fixed, each = self.cost.decode(decoding)
-            taken = fixed + each * tokens if decoding else 0
+            taken = 0
+        taken += moved
         self.clock += taken
         if self.record is not None:
-            self.record(1, decoding, taken, 0, self.clock - taken)
-        self.trace.steps += 1
+            late = self._note_late(self.clock) + len(joined)
+            self.late += [(1, self.clock - sequence.last) for sequence in joined]
+            computed = sum(T for T, _ in chunks)
+            self._rows.append(
+                (1, decoding, late, taken, 0, computed, started, self.free, len(self.waiting))
+            )
+        self.steps += 1
         self._tokens += decoding
-        for i in through:
-            self._start(i)
+        for counted in self._more:
+            counted.tokens += counted.growing
+        for sequence in through:
+            self._start(sequence)
+        if joined and through:
+            # The batch is in the order of admission: a prompt under way was there before.
+            for sequence in sorted([*through, *joined], key=lambda s: s.order):
+                if sequence in self.running:
+                    del self.running[sequence]
+                    self.running[sequence] = None
         self._complete()
 
     def _prefill(self) -> None:
         """Run one step that computes whole prompts, while decoding waits."""
+        limits, room, started = self.limits, self.limits.tokens, self.clock
         chunks: list[tuple[int, int]] = []
-        through: list[int] = []
-        limits, room = self.limits, self.limits.tokens
-        while len(self._running) + len(through) < limits.sequences:
-            head = self._head()
-            whole = self._whole(head) if head >= 0 else 0
-            need = self._blocks(whole)
-            # A prompt longer than a step may be has one of its own.
-            if head < 0 or need > self._free - limits.watermark or (chunks and whole > room):
+        through: list[Served] = []
+        static = limits.first == "static"
+        longest = 0
+        while len(self.running) + len(through) < limits.sequences:
+            head = self.waiting.head
+            if head is None or head.resident:
                 break
-            (self._front or self._waiting).popleft()
-            self._free -= need
-            self._cached[head] = whole
-            chunks.append((whole, 0))
+            if static:
+                # Every slot is held until the longest ends.
+                longest = max(longest, head.output)
+                slots = [self.hold(s.prompt + longest) for s in [*through, head]]
+                if sum(slots) > limits.pool - limits.watermark:
+                    break
+            else:
+                need = self.hold(head.whole)
+                # A prompt longer than a step may be has one of its own.
+                if need > self.free - limits.watermark or (chunks and head.whole > room):
+                    break
+                self.free -= need
+            self._take_head(head)
+            head.cached = head.whole
+            chunks.append((head.whole, 0))
             through.append(head)
-            room -= whole
-        self.trace.least_free = min(self.trace.least_free, self._free)
-        taken = self.cost.mixed(0, 0, chunks)
+            room -= head.whole
+        if static:
+            longest = max(s.output for s in through)
+            for s in through:
+                s.room = self.hold(s.prompt + longest)
+                self.free -= s.room
+        if self.free < self.least_free:
+            self.least_free = self.free
+        taken = self.cost.mixed(0, 0, self._more, chunks, len(through))
         self.clock += taken
         if self.record is not None:
-            self.record(1, 0, taken, 0, self.clock - taken)
+            computed = sum(T for T, _ in chunks)
+            self._rows.append((1, 0, 0, taken, 0, computed, started, self.free, len(self.waiting)))
+            # Their next token comes after this step and the one that makes it.
+            on_time = len(self.running) - sum(count for count, _ in self._held_up)
+            if on_time:
+                self._held_up.append((on_time, started))
         # Decoding sequences stay as they are: their steps are counted from here on.
-        for i in through:
-            self._start(i)
+        for sequence in through:
+            self._start(sequence)
         self._complete()
 
     def _go_on(
-        self, room: int, chunks: list[tuple[int, int]], through: list[int], preempted: bool
+        self, room: int, chunks: list[tuple[int, int]], through: list[Served], gave_way: bool
     ) -> tuple[int, bool]:
         """Compute the next chunk of the prompt that is under way; it gives way where none fits."""
-        i = self._partial
-        past = self._cached[i]
-        take = min(room, self._whole(i) - past)
-        need = self._blocks(past + take) - self._blocks(past)
-        if need > self._free:
-            self._preempt()
+        sequence = self.partial
+        assert sequence is not None
+        past = sequence.cached
+        take = min(room, sequence.whole - past)
+        need = self.hold(past + take) - self.hold(past)
+        if need > self.free:
+            self._put_back(sequence)
             return room, True
-        self._free -= need
-        self._cached[i] = past + take
+        self.free -= need
+        sequence.cached = past + take
         chunks.append((take, past))
-        if past + take == self._whole(i):
-            through.append(i)
-            self._partial = -1
-        return room - take, preempted
+        if past + take == sequence.whole:
+            through.append(sequence)
+            self.partial = None
+        return room - take, gave_way
 
-    def _admit(self, room: int, chunks: list[tuple[int, int]], through: list[int]) -> None:
-        """Admit waiting requests while tokens, sequences and blocks last."""
-        limits = self.limits
-        while self._partial < 0 and room > 0:
-            head = self._head()
-            if head < 0 or len(self._running) + len(through) >= limits.sequences:
-                return
-            take = min(room, self._whole(head))
-            need = self._blocks(take)
-            if need > self._free - limits.watermark:
-                return
-            (self._front or self._waiting).popleft()
-            self._free -= need
-            self._cached[head] = take
+    def _admit(
+        self, room: int, chunks: list[tuple[int, int]], through: list[Served],
+        joined: list[Served],
+    ) -> int:  # fmt: skip
+        """Admit waiting requests while tokens, sequences and units last; returns ticks of moves."""
+        limits, moved = self.limits, 0
+        while self.partial is None:
+            head = self.waiting.head
+            running = len(self.running) + len(through) + len(joined)
+            if head is None or running >= limits.sequences:
+                break
+            if head.resident:
+                need = self.hold(head.cached + 1)
+                if need > self.free - limits.watermark:
+                    break
+                if limits.first == "decode" and room <= 0:
+                    break
+                self._take_head(head)
+                self.free -= need
+                head.resident = False
+                if head.room:
+                    # It comes back from host memory.
+                    moved += self.cost.moved(head.cached)
+                    self.host += head.room
+                    head.room = 0
+                joined.append(head)
+                room -= 1
+                continue
+            if room <= 0:
+                break
+            take = min(room, head.whole)
+            need = self.hold(take)
+            if need > self.free - limits.watermark:
+                break
+            self._take_head(head)
+            self.free -= need
+            head.cached = take
             chunks.append((take, 0))
             room -= take
-            if take == self._whole(head):
+            if take == head.whole:
                 through.append(head)
             else:
-                self._partial = head
+                self.partial = head
+        return moved
 
-    def _start(self, i: int) -> None:
+    def _take_head(self, head: Served) -> None:
+        """Take a request out of the queue, and note when it was first taken."""
+        self.waiting.popleft()
+        self._order += 1
+        head.order = self._order
+        if self.trace.start[head.i] < 0:
+            self.trace.start[head.i] = self.clock
+
+    def _start(self, sequence: Served) -> None:
         """Show the token that a prompt ends with, and decode from now on."""
-        self._generated[i] += 1
+        if self.record is not None and sequence.generated:
+            # A request that gave way: its token comes late.
+            self.late.append((1, self.clock - sequence.last))
+        sequence.generated += 1
+        i = sequence.i
         if self.trace.first[i] < 0:
             self.trace.first[i] = self.clock
-        left = self.requests[i].output - self._generated[i]
-        if left == 0:
-            self.trace.finish[i] = self.clock
-            self._free += self._blocks(self._cached[i])
-            self._life[i] += 1
+        left = sequence.output - sequence.generated
+        if left == 0 and self.limits.first != "static":
+            self.free += self.hold(sequence.cached)
+            self._end(i)
             return
-        self._running[i] = None
-        self._since[i] = self.trace.steps
-        self._tokens += self._cached[i]
-        self._demand[(self.trace.steps - self._cached[i]) % self.limits.block] += 1
-        heapq.heappush(self._ends, (self.trace.steps + left, i, self._life[i]))
+        self._join(sequence, self.steps, left)
 
-    def _preempt(self) -> None:
-        """Send the last admitted back to the head of the queue; all of it is computed again."""
-        if self._partial >= 0:
-            i, self._partial = self._partial, -1
-            self._free += self._blocks(self._cached[i])
-        else:
-            i = next(reversed(self._running))
-            self._generated[i] += self.trace.steps - self._since[i]
-            self._leave(i)
-        self.trace.preemptions[i] += 1
-        self._cached[i] = 0
-        self._front.appendleft(i)
+    def _preempt(self) -> int:
+        """Let the last to be served give way; returns ticks of what is moved."""
+        victim = self._last()
+        if victim is self.partial:
+            self._put_back(victim)
+            return 0
+        victim.generated += self.steps - victim.since
+        victim.last = self._last_token(victim)
+        victim.cached = self._leave(victim)
+        self._note(victim)
+        size = self.hold(victim.cached)
+        if size <= self.host:
+            self.host -= size
+            self.swaps += 1
+            victim.resident, victim.room = True, size
+            return self.cost.moved(victim.cached)
+        victim.cached = 0
+        return 0
+
+    def _last_token(self, victim: Served) -> int:
+        """Tell when the last token of a sequence that gives way came."""
+        if not self._held_up:
+            return self.clock
+        place, before = list(self.running).index(victim), 0
+        for g, (count, last) in enumerate(self._held_up):
+            before += count
+            if place < before:
+                self._held_up[g] = (count - 1, last)
+                return last
+        return self.clock
+
+    def _put_back(self, partial: Served) -> None:
+        """Send the prompt that is under way back to the queue."""
+        self.partial = None
+        self.free += self.hold(partial.cached)
+        partial.cached = 0
+        self._note(partial)
+
+    def _note(self, victim: Served) -> None:
+        self.trace.preemptions[victim.i] = self.trace.preemptions.get(victim.i, 0) + 1
+        self.waiting.appendleft(victim)
+
+    def _last(self) -> Served:
+        """Find who gives way: the one under way, or the last in the batch, or of least rank."""
+        if self.waiting.ranked:
+            partial = [] if self.partial is None else [self.partial]
+            return max([*self.running, *partial], key=lambda s: s.rank)
+        return self.partial if self.partial is not None else next(reversed(self.running))
 
 
 def steps_until(first: int, rise: int, gap: int) -> int:

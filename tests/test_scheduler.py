@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rooflm.calc.scheduler import Limits, Request, Server, steps_until
+from rooflm.calc.scheduler import Kind, Late, Limits, Row, Server, new_trace, steps_until
 
 from .naive_server import serve
 
@@ -17,81 +19,205 @@ from .naive_server import serve
 class Ticks:
     """Made-up ticks of steps, of which some are equal, so that arrivals tie with their ends."""
 
-    def __init__(self, chance: random.Random) -> None:
+    def __init__(self, chance: random.Random, kinds: int) -> None:
         self.fixed = [chance.randrange(1, 50) for _ in range(400)]
         self.each = chance.choice([0, 1, 3])
+        self.more = [chance.choice([0, 1, 2]) for _ in range(kinds)]
         self.prompt = chance.randrange(1, 5)
         self.pair = chance.choice([0, 1])
+        self.move = chance.choice([0, 2])
+        # From so many tokens on, each takes longer: lines have knees.
+        self.knee = chance.choice([20, 60, 10**9])
 
-    def decode(self, sequences: int) -> tuple[int, int]:
-        """Tell the ticks of a decode step: fixed, and for each token in the caches."""
-        return self.fixed[sequences % 400] + 5 * sequences, self.each
+    def run(self, sequences: int, tokens: int, more: Sequence[Any]) -> tuple[int, int, int]:
+        """Tell the ticks of a decode step, how much longer each next one is, and for how many."""
+        steep = tokens >= self.knee
+        each = self.each + steep
+        first = self.fixed[sequences % 400] + 5 * sequences + each * tokens - steep * self.knee
+        rise = each * sequences
+        for own, kind in zip(self.more, more, strict=True):
+            first += own * (kind.tokens + kind.growing)
+            rise += own * kind.growing
+        most = 10**9 if steep or not sequences else -(-(self.knee - tokens) // sequences)
+        return first, rise, most
 
-    def mixed(self, sequences: int, tokens: int, chunks: Sequence[tuple[int, int]]) -> int:
+    def mixed(
+        self, sequences: int, tokens: int, more: Sequence[Any],
+        chunks: Sequence[tuple[int, int]], ends: int,
+    ) -> int:  # fmt: skip
         """Tell the ticks of a step that computes prompts as well."""
-        fixed, each = self.decode(sequences)
+        first = self.run(sequences, tokens, more)[0] if sequences else 0
         own = sum(self.prompt * T + self.pair * (T * n + T * (T + 1) // 2) for T, n in chunks)
-        return fixed + each * tokens + own
+        return first + own + 3 * ends
+
+    def moved(self, tokens: int) -> int:
+        """Tell the ticks in which a cache goes to host memory or comes back."""
+        return self.move * tokens
 
 
-def workload(seed: int, first: str) -> tuple[list[Request], Ticks, Limits]:
+@dataclass
+class Load:
+    """A small workload."""
+
+    arrivals: list[int]
+    prompts: list[int]
+    outputs: list[int]
+    limits: Limits
+    cost: Ticks
+    priorities: list[int] = field(default_factory=list[int])
+    clients: int = 0
+    think: int = 0
+    handed: bool = False
+
+
+KINDS = ("plain", "kinds", "swap", "priorities", "clients", "handed")
+"""What workloads have beside prompts and outputs; every second one has more than one of them."""
+
+
+def workload(seed: int, first: str) -> Load:
     """Make a small workload: bursts, ties, pools that are too small for all that run."""
     chance = random.Random(seed)
+    has = {KINDS[seed % 6]} | ({KINDS[seed // 6 % 6]} if seed % 2 else set())
+    kinds = ()
+    if "kinds" in has:
+        kinds = tuple(
+            Kind(chance.randrange(1, 12), units, wraps and not units)
+            for units, wraps in [(chance.randrange(3), True), (chance.randrange(3), False)]
+        )
+    block = chance.choice([1, 2, 4, 16])
     limits = Limits(
-        blocks=chance.choice([4, 8, 16, 40]),
-        block=chance.choice([1, 2, 4, 16]),
+        pool=chance.choice([4, 8, 16, 40]),
+        block=block,
         tokens=chance.choice([2, 4, 8, 16, 64]),
         sequences=chance.choice([1, 2, 3, 8, 100]),
         watermark=chance.choice([0, 0, 1]),
         first=first,  # pyright: ignore[reportArgumentType]
+        units=chance.choice([0, 1, 2]) if kinds else 1,
+        kinds=kinds,
+        fixed=chance.choice([0, 1]) if kinds else 0,
+        swap=chance.choice([3, 30]) if "swap" in has else 0,
     )
-    room = (limits.blocks - limits.watermark) * limits.block
-    requests: list[Request] = []
+    server = Server(Ticks(chance, 0), limits, new_trace(0))
+    arrivals, prompts, outputs = [], [], []
     now = 0
     for _ in range(chance.randrange(1, 14)):
         now += chance.choice([0, 0, chance.randrange(400), 10 * chance.randrange(20)])
-        prompt, output = (chance.randrange(1, max(2, room // 2)) for _ in range(2))
-        while prompt + output - 1 > room:
+        prompt, output = (chance.randrange(1, max(2, limits.pool * block // 2)) for _ in range(2))
+        while server.hold(prompt + output) > limits.pool - limits.watermark:
+            if prompt + output == 2:
+                # The states alone fill the pool.
+                return workload(seed + 10_000, first)
             prompt, output = max(1, prompt // 2), max(1, output // 2)
-        requests.append(Request(now, prompt, output))
-    return requests, Ticks(chance), limits
+        arrivals.append(now)
+        prompts.append(prompt)
+        outputs.append(output)
+    load = Load(arrivals, prompts, outputs, limits, Ticks(chance, len(kinds)))
+    if "priorities" in has:
+        load.priorities = [chance.randrange(3) for _ in prompts]
+    if "clients" in has:
+        load.clients = min(len(prompts), chance.randrange(1, 5))
+        load.think = chance.choice([0, 0, 7])
+    if "handed" in has and first != "static":
+        load.handed = True
+        load.outputs = [max(2, output) for output in outputs]
+        if any(
+            server.hold(p + o) > limits.pool - limits.watermark
+            for p, o in zip(prompts, load.outputs, strict=True)
+        ):
+            load.handed, load.outputs = False, outputs
+    return load
 
 
-@pytest.mark.parametrize("first", ["decode", "prefill"])
+def start(load: Load) -> tuple[Server, list[Row], list[Late]]:
+    """Hand the requests to a server; what it tells of steps and of late tokens is kept."""
+    rows: list[Row] = []
+    late: list[Late] = []
+
+    def record(some: list[Row], others: list[Late]) -> None:
+        rows.extend(some)
+        late.extend(others)
+
+    def submit(i: int, arrival: int) -> None:
+        priority = load.priorities[i] if load.priorities else 0
+        server.submit(i, arrival, load.prompts[i], load.outputs[i], priority, int(load.handed))
+
+    def ended(i: int, now: int) -> None:
+        if load.clients and i + load.clients < len(load.prompts):
+            submit(i + load.clients, now + load.think)
+
+    trace = new_trace(len(load.prompts))
+    if load.handed:
+        trace.first = list(load.arrivals)
+    server = Server(
+        load.cost, load.limits, trace, record=record, ended=ended, ranked=bool(load.priorities)
+    )
+    for i, arrival in enumerate(load.arrivals):
+        if not load.clients or i < load.clients:
+            submit(i, arrival)
+    return server, rows, late
+
+
+def kept(server: Server, rows: list[Row], late: list[Late]) -> dict[str, Any]:
+    """Tell what became of the requests, as the loop over tokens does."""
+    server.flush()
+    gaps = [gap for count, gap in late for _ in range(count)]
+    for k, n, told_late, first, rise, *_ in rows:
+        gaps += [first + j * rise for j in range(k) for _ in range(n - told_late)]
+    trace = server.trace
+    return {
+        "first": trace.first,
+        "finish": trace.finish,
+        "preemptions": [trace.preemptions.get(i, 0) for i in range(len(trace.first))],
+        "steps": server.steps,
+        "least": server.least_free,
+        "gaps": sorted(gaps),
+        "swaps": server.swaps,
+    }
+
+
+def looped(load: Load) -> dict[str, Any]:
+    """Serve the same by the loop over tokens."""
+    return serve(
+        load.arrivals, load.prompts, load.outputs, load.cost, load.limits,
+        load.priorities or None, load.clients, load.think, load.handed,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("first", ["decode", "prefill", "static"])
 def test_events_equal_a_loop_over_tokens(first: str) -> None:
-    """First tokens, ends, preemptions, steps and free blocks are the same, bit for bit."""
-    preemptions = 0
-    for seed in range(700):
-        requests, cost, limits = workload(seed, first)
-        server = Server(requests, cost, limits)
+    """First tokens, ends, gaps, preemptions, steps and free units are the same, bit for bit."""
+    preemptions = dict.fromkeys(KINDS, 0)
+    swaps = 0
+    for seed in range(1200):
+        load = workload(seed, first)
+        server, rows, late = start(load)
         server.advance()
-        kept = server.trace
+        told = kept(server, rows, late)
 
-        assert serve(requests, cost, limits) == {
-            "first": kept.first,
-            "finish": kept.finish,
-            "preemptions": kept.preemptions,
-            "steps": kept.steps,
-            "least": kept.least_free,
-        }, seed
-        preemptions += sum(kept.preemptions)
-    assert preemptions >= 1000
+        assert looped(load) == told, seed
+        preemptions[KINDS[seed % 6]] += sum(told["preemptions"])
+        swaps += told["swaps"]
+    if first != "static":
+        assert sum(preemptions.values()) >= 1000
+        assert min(preemptions.values()) >= 100, preemptions
+        assert swaps >= 200
 
 
 @pytest.mark.parametrize("first", ["decode", "prefill"])
 def test_a_run_that_is_cut_goes_on_the_same(first: str) -> None:
     """Stopping at any time and going on changes nothing: hand-offs and routing may look between."""
-    for seed in range(60):
-        requests, cost, limits = workload(seed, first)
-        whole, cut = Server(requests, cost, limits), Server(requests, cost, limits)
+    for seed in range(120):
+        load = workload(seed, first)
+        whole, rows, late = start(load)
+        cut, cut_rows, cut_late = start(load)
         whole.advance()
         chance = random.Random(seed)
+        until = 0
         while not cut.done:
-            cut.advance(cut.clock + chance.randrange(1, 200))
+            until += chance.randrange(1, 200)
+            cut.advance(until)
 
-        assert cut.trace.first == whole.trace.first
-        assert cut.trace.finish == whole.trace.finish
-        assert cut.trace.preemptions == whole.trace.preemptions
+        assert kept(cut, cut_rows, cut_late) == kept(whole, rows, late)
 
 
 @given(st.integers(1, 10**30), st.integers(0, 10**25), st.integers(1, 10**36))
