@@ -194,7 +194,7 @@ def _communication(
         for what, kind, width, ranks in sent:
             label = f"{what} {name}" if name else what
             yield Communication(label, group.count, kind, width * rows * b, ranks, link)
-    head_rows = sum(s.sequences * s.head_rows for s in local)
+    head_rows = total(s.sequences * s.head_rows for s in local if not is_zero(s.head_rows))
     if layout.tp > 1 and not is_zero(head_rows):
         logits = b * head_rows * model.V * layout.tp
         yield Communication("logits", 1, "all-gather", logits, layout.tp, link)

@@ -305,22 +305,39 @@ def attention_time(
     op: Operator, segments: Sequence[Segment], rates: Rates, constants: Constants
 ) -> Q:
     """Time of one attention operator [s]: of decode steps by bytes, of long passes by work."""
-    bandwidth, peak = rates.bytes_per_s, rates.peak(op.compute)
-    long = any(map(is_long, segments))
-    prefill, decode = constants.kernels["prefill"], constants.kernels["decode"]
-    moved = op.compulsory_bytes
+    long = [s for s in segments if is_long(s)]
+    kernel = constants.kernels["prefill" if long else "decode"]
+    moving = attention_moving(op.compulsory_bytes, op.head_width, rates, constants)
+    context = widest(s.context for s in long) if long else None
+    computing = attention_computing(op.flops, context, rates.peak(op.compute), constants)
+    return kernel.start_s + maximum(moving, computing)
+
+
+def attention_moving(moved: Q, head_width: Q, rates: Rates, constants: Constants) -> Q:
+    """Time in which attention moves its bytes [s].
+
+    moved: traffic [B]; head_width: of a head [1].
+    """
+    bandwidth, decode = rates.bytes_per_s, constants.kernels["decode"]
     first = minimum(moved, decode.small_bytes) if decode.small_memory else 0
-    if not is_symbol(op.head_width) and op.head_width > WIDE:
+    if not is_symbol(head_width) and head_width > WIDE:
         bandwidth = bandwidth * decode.wide_memory
     moving = bandwidth_time(moved - first, decode.memory * bandwidth)
-    if decode.small_memory:
-        moving = moving + bandwidth_time(first, decode.small_memory * bandwidth)
-    kernel = prefill if long else decode
-    # Nobody timed decode attention that computes for longer than it reads: prefill's share.
-    computing = compute_time(op.flops, prefill.compute * peak)
-    if long:
-        computing = computing * (1 + prefill.short_tokens / widest(s.context for s in segments))
-    return kernel.start_s + maximum(moving, computing)
+    if not decode.small_memory:
+        return moving
+    return moving + bandwidth_time(first, decode.small_memory * bandwidth)
+
+
+def attention_computing(flops: Q, context: Q | None, peak: Q, constants: Constants) -> Q:
+    """Time in which attention computes [s].
+
+    flops: work [FLOP]; context: longest of the prompts in the pass, None in a pass of decoding
+    alone [tokens]; peak: dense rate [FLOP/s]. Nobody timed decode attention that computes for
+    longer than it reads: it has the share of a prefill.
+    """
+    prefill = constants.kernels["prefill"]
+    computing = compute_time(flops, prefill.compute * peak)
+    return computing if context is None else computing * (1 + prefill.short_tokens / context)
 
 
 def message_time(message: Communication, constants: Constants) -> Q:

@@ -149,11 +149,11 @@ def new_trace(requests: int) -> Trace:
     return Trace([-1] * requests, [-1] * requests, [-1] * requests)
 
 
-Row = tuple[int, int, int, int, int, int, int, int, int]
+Row = tuple[int, int, int, int, int, int, int, int, int, int]
 """Steps of a server between two events: how many, sequences that decode, how many of these had
 their last token before the step, ticks of the first step, how much longer each next one is, tokens
-of prompts in each, when they began [ticks], units of the pool that are free after them, and
-requests that wait."""
+of prompts in each, when they began [ticks], units of the pool that are free after them, requests
+that wait, and tokens in the caches of those that decode before them."""
 Late = tuple[int, int]
 """Tokens that came later than a step after the one before: how many, and after what time."""
 ROWS = 65_536
@@ -343,14 +343,14 @@ class Server:
                 self.least_free = free
         if self.record is not None:
             late = self._note_late(started + first) if self._held_up else 0
-            waiting = len(self.waiting)
+            waiting, held = len(self.waiting), self._tokens
             if late and k > 1:
-                self._rows.append((1, n, late, first, 0, 0, started, free, waiting))
+                self._rows.append((1, n, late, first, 0, 0, started, free, waiting, held))
                 self._rows.append(
-                    (k - 1, n, 0, first + rise, rise, 0, started + first, free, waiting)
+                    (k - 1, n, 0, first + rise, rise, 0, started + first, free, waiting, held + n)
                 )
             else:
-                self._rows.append((k, n, late, first, rise, 0, started, free, waiting))
+                self._rows.append((k, n, late, first, rise, 0, started, free, waiting, held))
         self.steps = step + k
         self._tokens += n * k
         for counted in self._more:
@@ -519,9 +519,9 @@ class Server:
         if self.record is not None:
             late = self._note_late(self.clock) + len(joined)
             self.late += [(1, self.clock - sequence.last) for sequence in joined]
-            computed = sum(T for T, _ in chunks)
+            computed, held = sum(T for T, _ in chunks), self._tokens
             self._rows.append(
-                (1, decoding, late, taken, 0, computed, started, self.free, len(self.waiting))
+                (1, decoding, late, taken, 0, computed, started, self.free, len(self.waiting), held)
             )
         self.steps += 1
         self._tokens += decoding
@@ -575,8 +575,8 @@ class Server:
         taken = self.cost.mixed(0, 0, self._more, chunks, len(through))
         self.clock += taken
         if self.record is not None:
-            computed = sum(T for T, _ in chunks)
-            self._rows.append((1, 0, 0, taken, 0, computed, started, self.free, len(self.waiting)))
+            computed, held, waits = sum(T for T, _ in chunks), self._tokens, len(self.waiting)
+            self._rows.append((1, 0, 0, taken, 0, computed, started, self.free, waits, held))
             # Their next token comes after this step and the one that makes it.
             on_time = len(self.running) - sum(count for count, _ in self._held_up)
             if on_time:

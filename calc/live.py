@@ -1,0 +1,267 @@
+"""Servers under live traffic: requests routed to them, and what they tell put together.
+
+One server, replicas of it behind a router, or machines that compute prompts and hand their caches
+to others that decode. A run ends when all requests are done, or is interrupted and keeps what it
+has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from .errors import RooflmError
+from .scheduler import ROWS, TICKS, Late, Limits, Row, Server, StepCost, Trace, new_trace
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from .workload import Workload
+
+Routing = Literal["round-robin", "least-loaded", "prefix-aware"]
+ROUTINGS: tuple[Routing, ...] = ("round-robin", "least-loaded", "prefix-aware")
+
+COLUMNS = (
+    "steps", "decoding", "late", "first_s", "rise_s", "prompt_tokens", "start_s", "free_units",
+    "waiting", "held_tokens",
+)  # fmt: skip
+"""What is kept of the steps between two events, see `scheduler.Row`."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Equal servers."""
+
+    cost: StepCost
+    limits: Limits
+    servers: int = 1
+    routing: Routing = "round-robin"
+
+
+@dataclass(frozen=True)
+class Handing:
+    """Machines that compute prompts, and how their caches go to those that decode."""
+
+    prefill: Pool
+    transfer: Callable[[int], int]
+    """Ticks in which the cache of a prompt of so many tokens is sent; one at a time."""
+
+
+@dataclass
+class Steps:
+    """What a server told of its steps, in arrays."""
+
+    parts: list[NDArray[np.float64]] = field(default_factory=list["NDArray[np.float64]"])
+    late: list[NDArray[np.float64]] = field(default_factory=list["NDArray[np.float64]"])
+
+    def record(self, rows: list[Row], late: list[Late]) -> None:
+        """Keep rows of steps as seconds and counts."""
+        import numpy as np
+
+        if rows:
+            part = np.array(rows, dtype=float)
+            part[:, (3, 4, 6)] /= TICKS
+            self.parts.append(part)
+        if late:
+            part = np.array(late, dtype=float)
+            part[:, 1] /= TICKS
+            self.late.append(part)
+
+    def table(self) -> dict[str, NDArray[np.float64]]:
+        """Put the columns together."""
+        import numpy as np
+
+        whole = np.concatenate(self.parts) if self.parts else np.zeros((0, len(COLUMNS)))
+        return dict(zip(COLUMNS, whole.T, strict=True))
+
+    def late_tokens(self) -> NDArray[np.float64]:
+        """List how many tokens came late, and after what time [s]."""
+        import numpy as np
+
+        return np.concatenate(self.late) if self.late else np.zeros((0, 2))
+
+
+@dataclass
+class Run:
+    """What became of a workload."""
+
+    workload: Workload
+    arrival: list[int]
+    """When each request came, those of clients included; -1 where it has not [ticks]."""
+    trace: Trace
+    steps: list[Steps]
+    """Of each server; those that compute prompts for others come last."""
+    servers: list[Server]
+    decoders: int
+    """Servers that decode."""
+    complete: bool = True
+    """All requests are done; False after an interrupt."""
+
+    @property
+    def end(self) -> float:
+        """When the last server stopped [s]."""
+        return max(server.clock for server in self.servers) / TICKS
+
+
+Tell = Callable[[int], None]
+"""Told of how many requests are done."""
+
+
+def run(
+    workload: Workload, pool: Pool, handing: Handing | None = None, tell: Tell | None = None
+) -> Run:
+    """Serve a workload; an interrupt leaves what was done by then.
+
+    pool: of the servers that decode, and compute prompts unless `handing` says who does; tell: told
+    of the progress. Raises `RooflmError` for requests that can never be served.
+    """
+    _refuse_misfits(workload, pool, handing)
+    requests = len(workload.prompt)
+    arrival = list(workload.arrival)
+    done = 0
+
+    def progress() -> None:
+        if tell is not None:
+            tell(done)
+
+    trace = new_trace(requests)
+    made = Run(workload, arrival, trace, [], [], pool.servers)
+
+    def ended(i: int, now: int) -> None:
+        nonlocal done
+        done += 1
+        if workload.clients and i + workload.clients < requests:
+            j = i + workload.clients
+            arrival[j] = now + workload.think
+            _submit(made, made.servers[j % workload.clients % pool.servers], j)
+
+    try:
+        if handing is None:
+            _add(made, pool, trace, ended, progress)
+            _serve(made, pool, arrival)
+        else:
+            _hand_over(made, pool, handing, ended, progress)
+    except KeyboardInterrupt:
+        made.complete = False
+    for server in made.servers:
+        server.flush()
+    return made
+
+
+def _add(
+    made: Run, pool: Pool, trace: Trace, ended: Callable[[int, int], None] | None,
+    progress: Callable[[], None],
+) -> list[Server]:  # fmt: skip
+    """Start the servers of a pool."""
+    added: list[Server] = []
+    for _ in range(pool.servers):
+        steps = Steps()
+
+        def record(rows: list[Row], late: list[Late], steps: Steps = steps) -> None:
+            steps.record(rows, late)
+            if len(rows) >= ROWS:
+                progress()
+
+        ranked = bool(made.workload.priority)
+        server = Server(pool.cost, pool.limits, trace, record=record, ended=ended, ranked=ranked)
+        made.steps.append(steps)
+        made.servers.append(server)
+        added.append(server)
+    return added
+
+
+def _submit(
+    made: Run, server: Server, i: int, arrival: int | None = None, generated: int = 0
+) -> None:
+    work = made.workload
+    priority = work.priority[i] if work.priority else 0
+    came = made.arrival[i] if arrival is None else arrival
+    server.submit(i, came, work.prompt[i], work.output[i], priority, generated)
+
+
+def _serve(made: Run, pool: Pool, arrival: Sequence[int]) -> None:
+    """Route the requests to servers, and let these run."""
+    work, servers = made.workload, made.servers
+    opening = range(len(arrival)) if not work.clients else range(min(work.clients, len(arrival)))
+    if pool.servers == 1 or pool.routing == "round-robin":
+        for i in opening:
+            _submit(made, servers[i % pool.servers], i)
+    else:
+        for i in opening:
+            for server in servers:
+                server.advance(arrival[i])
+            _submit(made, min(servers, key=lambda s: s.load), i)
+    for server in servers:
+        server.advance()
+
+
+def _hand_over(
+    made: Run, pool: Pool, handing: Handing, ended: Callable[[int, int], None],
+    progress: Callable[[], None],
+) -> None:  # fmt: skip
+    """Compute all prompts on machines of their own, send the caches, and decode."""
+    from .workload import Workload
+
+    work, requests = made.workload, len(made.workload.prompt)
+    first = Workload(work.arrival, work.prompt, [1] * requests, work.priority)
+    prompts = Run(first, made.arrival, made.trace, [], [], 0)
+    before = handing.prefill
+    _add(prompts, before, made.trace, None, progress)
+    _serve(prompts, before, made.arrival)
+    # The caches go over one link, one after the other, in the order in which they are ready.
+    free = 0
+    order = sorted(range(requests), key=lambda i: made.trace.finish[i])
+    for i in order:
+        ready = made.trace.finish[i]
+        free = max(free, ready) + handing.transfer(work.prompt[i])
+        made.trace.first[i] = free
+        made.trace.finish[i] = -1
+    _add(made, pool, made.trace, ended, progress)
+    waits = sorted(order, key=lambda i: made.trace.first[i])
+    for turn, i in enumerate(waits):
+        server = made.servers[turn % pool.servers]
+        if pool.routing != "round-robin":
+            for one in made.servers:
+                one.advance(made.trace.first[i])
+            server = min(made.servers, key=lambda s: s.load)
+        if work.output[i] == 1:
+            made.trace.finish[i] = made.trace.first[i]
+            ended(i, made.trace.first[i])
+            continue
+        _submit(made, server, i, made.trace.first[i], generated=1)
+    for server in made.servers:
+        server.advance()
+    made.servers += prompts.servers
+    made.steps += prompts.steps
+
+
+def _refuse_misfits(workload: Workload, pool: Pool, handing: Handing | None) -> None:
+    """Raise `RooflmError` for what can never be served."""
+    if not workload.prompt:
+        raise RooflmError("there are no requests", "--requests", "Say --requests 2000.")
+    if workload.clients and handing is not None:
+        what = "clients that wait for their answers are not simulated where caches are handed over"
+        raise RooflmError(what, "--clients", "Say --rate.")
+    if workload.clients and pool.routing != "round-robin" and pool.servers > 1:
+        what = "clients that wait for their answers stay with one server"
+        raise RooflmError(what, "--routing", "Leave it out, or say --rate.")
+    one = Server(pool.cost, pool.limits, new_trace(0))
+    room = pool.limits.pool - pool.limits.watermark
+    checked: set[tuple[int, int]] = set()
+    for i, pair in enumerate(zip(workload.prompt, workload.output, strict=True)):
+        if pair in checked:
+            continue
+        checked.add(pair)
+        if len(checked) > MOST_CHECKED:
+            checked.clear()
+        need = one.hold(pair[0] + pair[1] - (pool.limits.first != "static"))
+        if need > room:
+            held = f"{pair[0]:,} tokens of prompt and {pair[1]:,} of output"
+            what = f"request {i + 1} ({held}) never fits: it takes {need:,} of {room:,} units"
+            raise RooflmError(what, "--prompt", "Take shorter requests, or more memory.")
+
+
+MOST_CHECKED = 100_000
+"""Different lengths of requests that are remembered as checked."""

@@ -1,0 +1,471 @@
+"""What the steps of a live server take: the time of a pass as lines in the tokens of its caches.
+
+Time of a pass = operators that depend on its rows alone (tables) + the head (a table of the rows
+of logits) + what a layer and a sequence cost + attention and states, which depend on what each
+sequence sees. Between two events only the tokens in the caches grow, and the time of attention,
+the larger of moving and computing, is a line in them with at most a few knees. All figures are
+those of `case.figures` for the same pass of sequences of different lengths.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from .attention import Attention
+from .case import Case, slowest
+from .errors import RooflmError
+from .estimate import (
+    Constants,
+    attention_computing,
+    attention_moving,
+    message_time,
+    operator_time,
+    refuse_unmeasured,
+)
+from .layout import parts
+from .mla import MLA
+from .passes import DECODE_TOKENS, Operator, Segment, decode
+from .readings import total
+from .scheduler import TICKS, Counted, Kind
+from .timing import bandwidth_time, compute_time
+from .timing import operator_time as bound_time
+
+SEEN = ("attention", "recurrence")
+"""Parts whose time depends on what each sequence sees."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """An operator that depends on what sequences see: of one layer, `count` of them are equal."""
+
+    mixer: Any
+    op: Operator
+    kind: Kind | None
+    """None where it sees everything, or a state."""
+    fixed: tuple[float, float]
+    """FLOPs and bytes of a decoding sequence beside its tokens."""
+    each: tuple[float, float]
+    """FLOPs and bytes of a token that it sees."""
+
+
+@dataclass
+class Steps:
+    """Ticks of the steps of a case: what the event clock of a server asks for."""
+
+    case: Case
+    """One rank, the slowest, of the deployment."""
+    constants: Constants | None
+    """Of the engine; None for bounds."""
+    seen: Sequence[Seen]
+    kinds: tuple[Kind, ...]
+    """Of layers that see no more than a limit, in the order in which `run` is told of them."""
+    bytes_per_token: float
+    """Of the caches of a sequence, for moving them [B]."""
+    host_bytes_per_s: float
+    _rows: list[float] = field(default_factory=list[float])
+    """Seconds of what depends on the rows of a pass, by their number."""
+    sent_s: list[float] = field(default_factory=list[float])
+    """Seconds of messages in it."""
+    _heads: list[float] = field(default_factory=list[float])
+    _lines: dict[int, tuple[int, list[Lines]]] = field(
+        default_factory=dict[int, "tuple[int, list[Lines]]"]
+    )
+    _chunks: dict[tuple[int, int], tuple[tuple[float, float], ...]] = field(
+        default_factory=dict[tuple[int, int], "tuple[tuple[float, float], ...]"]
+    )
+
+    def run(self, sequences: int, tokens: int, more: Sequence[Counted]) -> tuple[int, int, int]:
+        """Tell the ticks of a decode step, how much longer each next one is, and for how many."""
+        lines = self._lines.get(sequences)
+        if lines is None:
+            lines = self._lines[sequences] = self._decode_lines(sequences)
+        ticks, each_kind = lines
+        found = each_kind[0]
+        if len(found.ends) == 1:
+            ticks += found.fixed[0] + found.each[0] * tokens
+            rise, most = found.each[0] * sequences, ENDLESS
+        else:
+            piece = bisect_left(found.ends, tokens)
+            ticks += found.fixed[piece] + found.each[piece] * tokens
+            rise = found.each[piece] * sequences
+            most = (found.ends[piece] - tokens) // (sequences or 1) + 1
+        if more:
+            for found, counted in zip(each_kind[1:], more, strict=True):
+                growing, value = counted.growing, counted.tokens + counted.growing
+                piece = bisect_left(found.ends, value)
+                ticks += found.fixed[piece] + found.each[piece] * value
+                rise += found.each[piece] * growing
+                if growing:
+                    most = min(most, (found.ends[piece] - value) // growing + 1)
+        return ticks, rise, most
+
+    def mixed(
+        self, sequences: int, tokens: int, more: Sequence[Counted],
+        chunks: Sequence[tuple[int, int]], ends: int,
+    ) -> int:  # fmt: skip
+        """Tell the ticks of a step that computes prompts as well."""
+        rows = sequences
+        context = 0
+        for new, cached in chunks:
+            rows += new
+            if new > DECODE_TOKENS:
+                context = max(context, new + cached)
+        seconds = self.row_time(rows) + self.head_time(sequences + ends)
+        seconds += self._fixed(sequences + len(chunks), context > 0)
+        works = [self._chunk(chunk) for chunk in chunks]
+        values = [tokens, *(c.tokens + c.growing for c in more)]
+        for place, one in enumerate(self.seen):
+            value = values[0] if one.kind is None else values[1 + self.kinds.index(one.kind)]
+            flops = one.fixed[0] * sequences + one.each[0] * value
+            moved = one.op.weight_bytes + one.fixed[1] * sequences + one.each[1] * value
+            for work in works:
+                flops += work[place][0]
+                moved += work[place][1]
+            seconds += one.op.count * self._time(one, flops, moved, context or None)
+        return round(seconds * TICKS)
+
+    def moved(self, tokens: int) -> int:
+        """Tell the ticks in which the cache of a sequence goes to host memory or comes back."""
+        return round(bandwidth_time(tokens * self.bytes_per_token, self.host_bytes_per_s) * TICKS)
+
+    def row_time(self, rows: int) -> float:
+        """Seconds of what depends on the rows of a pass alone."""
+        if rows >= len(self._rows):
+            self._tabulate(rows)
+        return self._rows[rows]
+
+    def head_time(self, rows: int) -> float:
+        """Seconds of the rows of logits of a pass."""
+        if rows >= len(self._heads):
+            import numpy as np
+
+            B = np.arange(1, 2 * rows + 65, dtype=float)
+            segments = [Segment(B, 1, 0)]
+            inner = {op.name for op in self.case.ledger([Segment(1, 1, 0, head_rows=0)])}
+            ops = [op for op in self.case.ledger(segments) if op.name not in inner]
+            own = [op for op in ops if self.constants is None or op.part != "communication"]
+            sent = self._sent(segments, B) - self._sent([Segment(B, 1, 0, head_rows=0)], B)
+            self._heads = [0.0, *(self._sum(own, segments, B, B) + sent)]
+        return self._heads[rows]
+
+    def _tabulate(self, rows: int) -> None:
+        """Tabulate the times of passes of up to so many rows, and more to come."""
+        import numpy as np
+
+        T = np.arange(1, max(2 * rows, 4096) + 1, dtype=float)
+        segments = [Segment(1, T, 0, head_rows=0)]
+        ops = [op for op in self.case.ledger(segments) if op.part not in SEEN]
+        sent = self._sent(segments, T)
+        if self.constants is None:
+            self.sent_s = [0.0, *(0 * T + total(op.count * op.seconds for op in ops))]
+        else:
+            self.sent_s = [0.0, *sent]
+        own = [op for op in ops if self.constants is None or op.part != "communication"]
+        self._rows = [0.0, *(self._sum(own, segments, T, T) + sent)]
+
+    def _sent(self, segments: Sequence[Segment], like: Any) -> Any:
+        """Seconds of the messages of a pass with the engine; bounds have theirs in the ledger."""
+        if self.constants is None or self.case.rank is None:
+            return 0 * like
+        from .communication import rank_messages
+
+        rank, precision = self.case.rank, self.case.precision
+        sent = rank_messages(rank, segments, precision, self.case.links)
+        return 0 * like + total(m.count * message_time(m, self.constants) for m in sent)
+
+    def _sum(
+        self, ops: Sequence[Operator], segments: Sequence[Segment], rows: Any, like: Any
+    ) -> Any:
+        rates, constants = self.case.rates, self.constants
+        if constants is None:
+            times = (op.count * bound_time(op, rates) for op in ops)
+        else:
+            precision = self.case.precision
+            times = (
+                op.count * operator_time(op, segments, rates, constants, precision, rows)
+                for op in ops
+            )
+        return total(times) + 0 * like
+
+    def _fixed(self, sequences: int, long: bool) -> float:
+        """Seconds that layers and sequences cost an engine."""
+        constants = self.constants
+        if constants is None:
+            return 0.0
+        prefill = constants.prefill_layer_s
+        layer = constants.layer_s if prefill is None or not long else prefill
+        return self.case.model.layers * layer + sequences * constants.sequence_s
+
+    def _time(self, one: Seen, flops: float, moved: float, context: int | None) -> float:
+        """Seconds of one run of an operator that depends on what sequences see."""
+        rates, constants = self.case.rates, self.constants
+        peak = rates.peak(one.op.compute)
+        if constants is None:
+            return max(bandwidth_time(moved, rates.bytes_per_s), compute_time(flops, peak))
+        if one.op.part == "attention":
+            kernel = constants.kernels["decode" if context is None else "prefill"]
+            moving = attention_moving(moved, one.op.head_width, rates, constants)
+            computing = attention_computing(flops, context, peak, constants)
+            return kernel.start_s + max(moving, computing)
+        kernel = constants.kernels["recurrence"]
+        moving = bandwidth_time(moved, kernel.memory * rates.bytes_per_s)
+        return kernel.start_s + max(moving, compute_time(flops, kernel.compute * peak))
+
+    def _chunk(self, chunk: tuple[int, int]) -> tuple[tuple[float, float], ...]:
+        """FLOPs and bytes beside weights that a chunk of a prompt adds to each operator seen."""
+        known = self._chunks.get(chunk)
+        if known is None:
+            new, cached = chunk
+            known = tuple(self._work(one, new, cached) for one in self.seen)
+            if len(self._chunks) >= MOST_CHUNKS:
+                self._chunks.clear()
+            self._chunks[chunk] = known
+        return known
+
+    def _work(self, one: Seen, new: int, cached: int) -> tuple[float, float]:
+        mixer, each = one.mixer, one.each
+        if type(mixer) is Attention:
+            return each[0] * mixer.pairs(cached, new), each[1] * mixer.seen_tokens(cached, new)
+        segment = Segment(1, new, cached)
+        if type(mixer) is MLA:
+            return mixer.core_flops([segment]), each[1] * (new + cached)
+        op = _find(mixer, self.case, [segment], one.op.name)
+        return op.flops, _bytes(op, self.constants) - op.weight_bytes
+
+    def _decode_lines(self, sequences: int) -> tuple[int, list[Lines]]:
+        """Draw the lines of a decode step of so many sequences, and what it takes beside them."""
+        seconds = self.row_time(sequences) + self.head_time(sequences)
+        seconds += self._fixed(sequences, long=False)
+        for one in self.seen:
+            if one.op.part == "recurrence":
+                flops = one.fixed[0] * sequences
+                moved = one.op.weight_bytes + one.fixed[1] * sequences
+                seconds += one.op.count * self._time(one, flops, moved, None)
+        attends = [one for one in self.seen if one.op.part == "attention"]
+        lines = [
+            self._draw([one for one in attends if one.kind == kind], sequences)
+            for kind in (None, *self.kinds)
+        ]
+        return round(seconds * TICKS), lines
+
+    def _draw(self, ops: Sequence[Seen], sequences: int) -> Lines:
+        """Draw the time of attention operators as lines in the tokens that all sequences see."""
+        knees = sorted({k for one in ops for k in self._knees(one, sequences)})
+        ends = [*(int(k) for k in knees if k < ENDLESS), ENDLESS]
+        lines = Lines([], [], [])
+        before = 0
+        for end in ends:
+            # Two whole numbers of tokens within the piece: a line goes through both.
+            a, b = before + 1, min(end, max(4 * before, MANY))
+            if b <= a:
+                b = a + 1
+            at_a, at_b = (
+                sum(one.op.count * self._at(one, sequences, tokens) for one in ops)
+                for tokens in (a, b)
+            )
+            each = (at_b - at_a) / (b - a)
+            lines.ends.append(end)
+            lines.each.append(round(each * TICKS))
+            lines.fixed.append(round((at_b - each * b) * TICKS))
+            before = end
+        return lines
+
+    def _at(self, one: Seen, sequences: int, tokens: float) -> float:
+        flops = one.fixed[0] * sequences + one.each[0] * tokens
+        moved = one.op.weight_bytes + one.fixed[1] * sequences + one.each[1] * tokens
+        return self._time(one, flops, moved, None)
+
+    def _knees(self, one: Seen, sequences: int) -> list[float]:
+        """Find the tokens at which the line of an operator bends."""
+        rates, constants = self.case.rates, self.constants
+        peak = rates.peak(one.op.compute)
+        start = one.op.weight_bytes + one.fixed[1] * sequences
+        bends = [0.0]
+        if constants is not None and constants.kernels["decode"].small_memory:
+            small = (constants.kernels["decode"].small_bytes - start) / one.each[1]
+            bends += [small] if small > 0 else []
+        bends.append(float(ENDLESS))
+
+        def times(tokens: float) -> tuple[float, float]:
+            moved = start + one.each[1] * tokens
+            flops = one.fixed[0] * sequences + one.each[0] * tokens
+            if constants is None:
+                return bandwidth_time(moved, rates.bytes_per_s), compute_time(flops, peak)
+            moving = attention_moving(moved, one.op.head_width, rates, constants)
+            return moving, attention_computing(flops, None, peak, constants)
+
+        found = bends[1:-1]
+        for low, high in pairwise(bends):
+            (m0, c0), (m1, c1) = times(low), times(high)
+            if (m0 - c0) * (m1 - c1) < 0:
+                found.append(low + (high - low) * (m0 - c0) / ((m0 - c0) - (m1 - c1)))
+        return found
+
+
+@dataclass
+class Lines:
+    """Lines in the tokens that sequences see: up to each of `ends`, fixed + each * tokens."""
+
+    ends: list[int]
+    fixed: list[int]
+    each: list[int]
+
+
+ENDLESS = 2**50
+"""Tokens that no caches hold."""
+MANY = 2**26
+MOST_CHUNKS = 65_536
+"""Different chunks of prompts whose work is kept."""
+
+
+def make_steps(case: Case, basis: str, host_bytes_per_s: float = 0.0) -> Steps:
+    """Make the step times of a case.
+
+    basis: estimate or bound; host_bytes_per_s: of the bus to host memory, for sequences that are
+    swapped [B/s]. Raises `RooflmError` for what is not simulated, and for estimates where there
+    are none.
+    """
+    refuse(case)
+    one = slowest(case, decode(1, 1024))
+    constants = None
+    if basis == "estimate":
+        constants = one.constants
+        if constants is None:
+            raise RooflmError(one.no_estimate, "--basis", "Take --basis bound.")
+        for segments in (decode(1, 1024), [Segment(1, 2048, 0)]):
+            refuse_unmeasured(one.ledger(segments), segments, one.rates, constants)
+    elif one.rates.flops_per_s is None:
+        raise RooflmError("its compute rate is not known", "--on")
+    seen = [
+        found
+        for group in one.model.groups
+        for mixer in parts(group.mixer)
+        for found in _seen(mixer, group.count, one, constants)
+    ]
+    kinds = tuple(dict.fromkeys(s.kind for s in seen if s.kind is not None))
+    token = sum(
+        g.count * m.token_bytes(one.precision) for g in one.model.groups for m in parts(g.mixer)
+    )
+    return Steps(one, constants, seen, kinds, token, host_bytes_per_s)
+
+
+def refuse(case: Case) -> None:
+    """Raise `RooflmError` for what live traffic is not simulated with."""
+    layout, model = case.layout, case.model
+    if case.lecture or case.time_model != "operator":
+        what = "live traffic is simulated with the step times of the full accounting"
+        raise RooflmError(what, "--time-model", "Leave out --accounting and --time-model.")
+    if model.denoises:
+        raise RooflmError("denoising passes have no tokens that come one by one", "MODEL")
+    if model.adapters is not None:
+        raise RooflmError("adapters are not simulated", "--lora")
+    if case.offloads:
+        raise RooflmError("layers in host memory are not simulated", "--gpu-layers")
+    if layout is not None and (layout.dp > 1 or layout.pp > 1 or layout.cp > 1):
+        what = "one server is ranks of --tp and --ep; stages and groups are not simulated"
+        raise RooflmError(what, "--pp", "Take --tp, and --replicas for several servers.")
+
+
+def _seen(mixer: Any, count: int, case: Case, constants: Constants | None) -> list[Seen]:
+    """List the operators of a layer that depend on what sequences see, as lines."""
+    probes = [_ops(mixer, case, [Segment(1, 1, S - 1)]) for S in PROBES]
+    found: list[Seen] = []
+    for place, first in enumerate(probes[0]):
+        kind = _kind(mixer) if first.part == "attention" else None
+        views = [_view(kind, S) for S in PROBES]
+        pairs = [
+            (o[place].flops, _bytes(o[place], constants) - o[place].weight_bytes) for o in probes
+        ]
+        fixed: list[float] = []
+        each: list[float] = []
+        for values in zip(*pairs, strict=True):
+            slope = 0.0
+            if first.part == "attention":
+                slope = (values[1] - values[0]) / (views[1] - views[0])
+            start = values[1] - slope * views[1]
+            if any(
+                abs(start + slope * v - value) > 1e-9 * abs(value) + 1e-9
+                for v, value in zip(views, values, strict=True)
+            ):
+                what = f"layers of {mixer.kind} attention are not simulated under live traffic"
+                raise RooflmError(what, "MODEL", "Their steps: rooflm sweep.")
+            fixed.append(start)
+            each.append(slope)
+        op = Operator(
+            first.name, first.part, count, first.compute, weight_bytes=first.weight_bytes,
+            head_width=first.head_width,
+        )  # fmt: skip
+        found.append(Seen(mixer, op, kind, (fixed[0], fixed[1]), (each[0], each[1])))
+    return found
+
+
+PROBES = (2, 3, 17, 100, 1000, 4099, 20_011, 300_007)
+"""Contexts at which the work of a decode step is compared with a line."""
+
+
+def _kind(mixer: Any) -> Kind | None:
+    """Tell what a decode step of a layer sees."""
+    if getattr(mixer, "chunk", None) is not None:
+        return Kind(int(mixer.chunk), wraps=True)
+    limit = mixer.window_tokens
+    return None if limit is None else Kind(int(limit))
+
+
+def _view(kind: Kind | None, S: int) -> int:
+    """Tokens that a decode step at a context sees."""
+    if kind is None:
+        return S
+    return (S - 1) % kind.limit + 1 if kind.wraps else min(S, kind.limit)
+
+
+def _ops(mixer: Any, case: Case, segments: Sequence[Segment]) -> list[Operator]:
+    made: list[Operator] = list(mixer.operators(case.model.D, 1, segments, case.precision))
+    unknown = {op.part for op in made} & {"index", "compress"}
+    if unknown:
+        what = f"layers of {mixer.kind} attention are not simulated under live traffic"
+        raise RooflmError(what, "MODEL", "Their steps: rooflm sweep.")
+    return [op for op in made if op.part in SEEN]
+
+
+def _find(mixer: Any, case: Case, segments: Sequence[Segment], name: str) -> Operator:
+    return next(op for op in _ops(mixer, case, segments) if op.name == name)
+
+
+def _bytes(op: Operator, constants: Constants | None) -> float:
+    """Bytes that the time of an operator is made of: an engine's state kernels move activations."""
+    if constants is not None and op.part == "recurrence":
+        return op.operator_bytes
+    return op.compulsory_bytes
+
+
+def cache_units(case: Case, block: int) -> tuple[int, tuple[Kind, ...], int]:
+    """Tell what a sequence keeps on a rank: bytes of a block, kinds with a limit, and its states.
+
+    block: tokens of a block. Returns bytes of a block of the layers that keep everything, those of
+    kinds of layers that keep no more than a limit, and bytes of a sequence beside them [B].
+    """
+    from .model import sequence_state_bytes
+
+    growing, limited = 0.0, dict[int, float]()
+    for group in case.model.groups:
+        for mixer in parts(group.mixer):
+            token = group.count * mixer.token_bytes(case.precision)
+            if not token:
+                continue
+            if mixer.window_tokens is None:
+                growing += token
+            else:
+                limit = int(mixer.window_tokens)
+                limited[limit] = limited.get(limit, 0.0) + token
+    kinds = tuple(Kind(limit, _whole(block * token)) for limit, token in limited.items())
+    state = sequence_state_bytes(case.model, case.precision)
+    return _whole(block * growing), kinds, _whole(float(state))
+
+
+def _whole(size: float) -> int:
+    """Round up to whole bytes."""
+    return int(-(-size // 1))
