@@ -10,13 +10,14 @@ those of `case.figures` for the same pass of sequences of different lengths.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from .attention import Attention
-from .case import Case, slowest
+from .attention import Attention, causal_pairs
+from .case import Case, held_weights, slowest
 from .errors import RooflmError
 from .estimate import (
     Constants,
@@ -27,11 +28,13 @@ from .estimate import (
     refuse_unmeasured,
 )
 from .layout import parts
+from .memory import activations_bytes
 from .mla import MLA
+from .model import sequence_state_bytes
 from .passes import DECODE_TOKENS, Operator, Segment, decode
 from .readings import total
-from .scheduler import TICKS, Counted, Kind
-from .timing import bandwidth_time, compute_time
+from .scheduler import TICKS, Counted, Kind, Limits
+from .timing import Rates, bandwidth_time, compute_time
 from .timing import operator_time as bound_time
 
 SEEN = ("attention", "recurrence")
@@ -63,6 +66,7 @@ class Steps:
     seen: Sequence[Seen]
     kinds: tuple[Kind, ...]
     """Of layers that see no more than a limit, in the order in which `run` is told of them."""
+    rates: Rates
     bytes_per_token: float
     """Of the caches of a sequence, for moving them [B]."""
     host_bytes_per_s: float
@@ -74,9 +78,12 @@ class Steps:
     _lines: dict[int, tuple[int, list[Lines]]] = field(
         default_factory=dict[int, "tuple[int, list[Lines]]"]
     )
-    _chunks: dict[tuple[int, int], tuple[tuple[float, float], ...]] = field(
-        default_factory=dict[tuple[int, int], "tuple[tuple[float, float], ...]"]
+    _chunks: dict[tuple[int, int], tuple[float, ...]] = field(
+        default_factory=dict[tuple[int, int], "tuple[float, ...]"]
     )
+
+    def __post_init__(self) -> None:
+        self._curves = [self._curve(one) for one in self.seen]
 
     def run(self, sequences: int, tokens: int, more: Sequence[Counted]) -> tuple[int, int, int]:
         """Tell the ticks of a decode step, how much longer each next one is, and for how many."""
@@ -94,7 +101,8 @@ class Steps:
             rise = found.each[piece] * sequences
             most = (found.ends[piece] - tokens) // (sequences or 1) + 1
         if more:
-            for found, counted in zip(each_kind[1:], more, strict=True):
+            # Kinds beyond those that are seen are kept, and take no time.
+            for found, counted in zip(each_kind[1:], more, strict=False):
                 growing, value = counted.growing, counted.tokens + counted.growing
                 piece = bisect_left(found.ends, value)
                 ticks += found.fixed[piece] + found.each[piece] * value
@@ -117,15 +125,19 @@ class Steps:
         seconds = self.row_time(rows) + self.head_time(sequences + ends)
         seconds += self._fixed(sequences + len(chunks), context > 0)
         works = [self._chunk(chunk) for chunk in chunks]
-        values = [tokens, *(c.tokens + c.growing for c in more)]
-        for place, one in enumerate(self.seen):
-            value = values[0] if one.kind is None else values[1 + self.kinds.index(one.kind)]
-            flops = one.fixed[0] * sequences + one.each[0] * value
-            moved = one.op.weight_bytes + one.fixed[1] * sequences + one.each[1] * value
+        place = 0
+        for curve in self._curves:
+            value = tokens
+            if curve.which:
+                counted = more[curve.which - 1]
+                value = counted.tokens + counted.growing
+            flops = curve.fixed_flops * sequences + curve.each_flops * value
+            moved = curve.weights + curve.fixed_bytes * sequences + curve.each_bytes * value
             for work in works:
-                flops += work[place][0]
-                moved += work[place][1]
-            seconds += one.op.count * self._time(one, flops, moved, context or None)
+                flops += work[place]
+                moved += work[place + 1]
+            place += 2
+            seconds += curve.count * curve.time(flops, moved, context)
         return round(seconds * TICKS)
 
     def moved(self, tokens: int) -> int:
@@ -180,7 +192,7 @@ class Steps:
     def _sum(
         self, ops: Sequence[Operator], segments: Sequence[Segment], rows: Any, like: Any
     ) -> Any:
-        rates, constants = self.case.rates, self.constants
+        rates, constants = self.rates, self.constants
         if constants is None:
             times = (op.count * bound_time(op, rates) for op in ops)
         else:
@@ -202,7 +214,7 @@ class Steps:
 
     def _time(self, one: Seen, flops: float, moved: float, context: int | None) -> float:
         """Seconds of one run of an operator that depends on what sequences see."""
-        rates, constants = self.case.rates, self.constants
+        rates, constants = self.rates, self.constants
         peak = rates.peak(one.op.compute)
         if constants is None:
             return max(bandwidth_time(moved, rates.bytes_per_s), compute_time(flops, peak))
@@ -215,12 +227,41 @@ class Steps:
         moving = bandwidth_time(moved, kernel.memory * rates.bytes_per_s)
         return kernel.start_s + max(moving, compute_time(flops, kernel.compute * peak))
 
-    def _chunk(self, chunk: tuple[int, int]) -> tuple[tuple[float, float], ...]:
+    def _curve(self, one: Seen) -> Curve:
+        """Read the time of an operator at a few points, between which it is straight."""
+        constants, op = self.constants, one.op
+        which = 0 if one.kind is None else 1 + self.kinds.index(one.kind)
+        numbers = (which, op.count, one.fixed[0], one.each[0], op.weight_bytes, one.fixed[1],
+                   one.each[1])  # fmt: skip
+        peak = self.rates.peak(op.compute)
+        knee, starts = 0.0, (0.0, 0.0)
+        if constants is None:
+            moving, computing = partial(bandwidth_time, bytes_per_s=self.rates.bytes_per_s), None
+            per_flop = compute_time(1.0, peak)
+        elif op.part == "attention":
+            knee = constants.kernels["decode"].small_bytes
+            starts = (constants.kernels["decode"].start_s, constants.kernels["prefill"].start_s)
+            moving = partial(
+                attention_moving, head_width=op.head_width, rates=self.rates, constants=constants
+            )
+            per_flop = attention_computing(1.0, None, peak, constants)
+            computing = partial(attention_computing, 1.0, peak=peak, constants=constants)
+        else:
+            kernel = constants.kernels["recurrence"]
+            starts = (kernel.start_s, kernel.start_s)
+            moving = partial(bandwidth_time, bytes_per_s=kernel.memory * self.rates.bytes_per_s)
+            per_flop, computing = compute_time(1.0, kernel.compute * peak), None
+        at_knee = moving(knee) if knee else 0.0
+        slow = at_knee / knee if knee else 0.0
+        fast = (moving(knee + FAR) - at_knee) / FAR
+        return Curve(*numbers, starts, knee, slow, at_knee - fast * knee, fast, per_flop, computing)
+
+    def _chunk(self, chunk: tuple[int, int]) -> tuple[float, ...]:
         """FLOPs and bytes beside weights that a chunk of a prompt adds to each operator seen."""
         known = self._chunks.get(chunk)
         if known is None:
             new, cached = chunk
-            known = tuple(self._work(one, new, cached) for one in self.seen)
+            known = tuple(n for one in self.seen for n in self._work(one, new, cached))
             if len(self._chunks) >= MOST_CHUNKS:
                 self._chunks.clear()
             self._chunks[chunk] = known
@@ -229,6 +270,8 @@ class Steps:
     def _work(self, one: Seen, new: int, cached: int) -> tuple[float, float]:
         mixer, each = one.mixer, one.each
         if type(mixer) is Attention:
+            if one.kind is None:
+                return each[0] * PLAIN_PAIRS(cached, new), each[1] * (new + cached)
             return each[0] * mixer.pairs(cached, new), each[1] * mixer.seen_tokens(cached, new)
         segment = Segment(1, new, cached)
         if type(mixer) is MLA:
@@ -281,7 +324,7 @@ class Steps:
 
     def _knees(self, one: Seen, sequences: int) -> list[float]:
         """Find the tokens at which the line of an operator bends."""
-        rates, constants = self.case.rates, self.constants
+        rates, constants = self.rates, self.constants
         peak = rates.peak(one.op.compute)
         start = one.op.weight_bytes + one.fixed[1] * sequences
         bends = [0.0]
@@ -306,6 +349,46 @@ class Steps:
         return found
 
 
+@dataclass(slots=True)
+class Curve:
+    """Time of an operator by its FLOPs and bytes: the larger of two lines, one with a knee."""
+
+    which: int
+    """Place of what it sees: 0 everything, or of a kind."""
+    count: float
+    fixed_flops: float
+    each_flops: float
+    weights: float
+    fixed_bytes: float
+    each_bytes: float
+    starts: tuple[float, float]
+    """Of a pass of decoding, and of one with a prompt [s]."""
+    knee: float
+    """Bytes up to which a byte takes `slow`."""
+    slow: float
+    base: float
+    """From there on the bytes take base + fast * bytes [s]."""
+    fast: float
+    per_flop: float
+    computing: Callable[[int], float] | None
+    """Seconds of a FLOP in a pass with a prompt of some context; `per_flop` if None."""
+    known: dict[int, float] = field(default_factory=dict[int, float])
+
+    def time(self, flops: float, moved: float, context: int) -> float:
+        """Seconds of one run; context: longest of the prompts in the pass, 0 without [tokens]."""
+        moving = self.slow * moved if moved <= self.knee else self.base + self.fast * moved
+        per_flop, start = self.per_flop, self.starts[0]
+        if context:
+            start = self.starts[1]
+            if self.computing is not None:
+                found = self.known.get(context)
+                if found is None:
+                    found = self.known[context] = self.computing(context)
+                per_flop = found
+        computing = flops * per_flop
+        return start + (moving if moving > computing else computing)
+
+
 @dataclass
 class Lines:
     """Lines in the tokens that sequences see: up to each of `ends`, fixed + each * tokens."""
@@ -315,6 +398,10 @@ class Lines:
     each: list[int]
 
 
+PLAIN_PAIRS: Callable[[int, int], int] = getattr(causal_pairs, "__wrapped__")  # noqa: B009
+"""Query-key pairs without the conversions of grids: it is asked for each prompt."""
+FAR = 1e12
+"""Bytes between two points of a line."""
 ENDLESS = 2**50
 """Tokens that no caches hold."""
 MANY = 2**26
@@ -350,7 +437,7 @@ def make_steps(case: Case, basis: str, host_bytes_per_s: float = 0.0) -> Steps:
     token = sum(
         g.count * m.token_bytes(one.precision) for g in one.model.groups for m in parts(g.mixer)
     )
-    return Steps(one, constants, seen, kinds, token, host_bytes_per_s)
+    return Steps(one, constants, seen, kinds, one.rates, token, host_bytes_per_s)
 
 
 def refuse(case: Case) -> None:
@@ -448,8 +535,6 @@ def cache_units(case: Case, block: int) -> tuple[int, tuple[Kind, ...], int]:
     block: tokens of a block. Returns bytes of a block of the layers that keep everything, those of
     kinds of layers that keep no more than a limit, and bytes of a sequence beside them [B].
     """
-    from .model import sequence_state_bytes
-
     growing, limited = 0.0, dict[int, float]()
     for group in case.model.groups:
         for mixer in parts(group.mixer):
@@ -464,6 +549,46 @@ def cache_units(case: Case, block: int) -> tuple[int, tuple[Kind, ...], int]:
     kinds = tuple(Kind(limit, _whole(block * token)) for limit, token in limited.items())
     state = sequence_state_bytes(case.model, case.precision)
     return _whole(block * growing), kinds, _whole(float(state))
+
+
+def cache_room(case: Case, tokens: int, sequences: int) -> dict[str, float]:
+    """Tell what the fullest rank has left for caches, and what the rest is [B].
+
+    tokens, sequences: most of a step, whose activations are held. Raises `RooflmError` where
+    nothing is left.
+    """
+    held: dict[str, float] = {}
+    for one in case.members:
+        segments = [Segment(1, tokens, 0), Segment(sequences, 1, 0)]
+        kinds = {
+            "weights_bytes": float(held_weights(one)),
+            "activations_bytes": float(activations_bytes(one.ledger(segments))),
+            "reserve_bytes": float(case.reserve_bytes),
+        }
+        if sum(kinds.values()) > sum(held.values()):
+            held = kinds
+    limit = float(case.limit[0])
+    left = limit - sum(held.values())
+    if left <= 0:
+        what = f"weights and activations take {sum(held.values()) / 1e9:,.1f} GB, and there are "
+        raise RooflmError(
+            f"{what}{limit / 1e9:,.1f} GB: no room for caches", "--on", "Spread it: --tp 2."
+        )
+    return {**held, "cache_pool_bytes": left, "capacity_bytes": limit}
+
+
+def make_limits(case: Case, steps: Steps, pool_bytes: float, like: Limits) -> Limits:
+    """Fill in what the caches of a case take of a pool.
+
+    pool_bytes: for caches [B]; like: the policy, and the block. With one kind of cache a unit is a
+    block of it, else a byte.
+    """
+    units, kept, fixed = cache_units(steps.case, like.block)
+    # Layers that see no more than a limit are counted for the time, and for what they keep.
+    kinds = tuple(replace(kind, units=0) for kind in steps.kinds) + kept
+    if not kept and not fixed:
+        return replace(like, pool=int(pool_bytes // units), units=1, kinds=kinds)
+    return replace(like, pool=int(pool_bytes), units=units, kinds=kinds, fixed=fixed)
 
 
 def _whole(size: float) -> int:
