@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .cli_serve import add as add_serve
 from .cli_study import add as add_studies
 from .errors import Exit, RooflmError, check_choice, printable
 from .options import (
@@ -864,6 +865,7 @@ def validate(context: typer.Context) -> None:
         raise typer.Exit(code)
 
 
+add_serve(app)
 add_studies(app)
 
 

@@ -1,0 +1,222 @@
+"""The command of live traffic: it parses and prints, nothing else."""
+
+# Annotations are evaluated once, where they stand: as text each start would compile 150 of them.
+
+import sys
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from .errors import Exit
+from .options import (
+    COUNTED,
+    ESTIMATED,
+    FILES,
+    HANDOFF,
+    LAYOUT,
+    PLOTTED,
+    PRINTED,
+    ModelName,
+    On,
+    Set,
+    with_options,
+)
+
+Rate = Annotated[
+    str | None, typer.Option(metavar="NUMBER", help="Requests a second that come at random.")
+]
+TRAFFIC: dict[str, Any] = {
+    "rate": Rate,
+    "requests": Annotated[
+        str | None, typer.Option(metavar="COUNT", help="Requests at a rate.  [default: 2000]")
+    ],
+    "prompt": Annotated[
+        str | None,
+        typer.Option(
+            metavar="LAW",
+            help="Prompt tokens: 512, 1024@0.8, uniform:256-1024, lognormal:MEAN,SIGMA, "
+            "exponential:MEAN or @FILE.  [default: 512]",
+        ),
+    ],
+    "output_tokens": Annotated[
+        str | None, typer.Option(metavar="LAW", help="Tokens generated, likewise.  [default: 128]")
+    ],
+    "arrivals": Annotated[
+        str | None,
+        typer.Option(metavar="WAY", help="poisson (default), constant or burst: all at once."),
+    ],
+    "burstiness": Annotated[
+        str | None,
+        typer.Option(metavar="NUMBER", help="Below 1 they come in bursts.  [default: 1, Poisson]"),
+    ],
+    "clients": Annotated[
+        str | None,
+        typer.Option(metavar="COUNT", help="Clients that ask again when they are answered."),
+    ],
+    "rounds": Annotated[
+        str | None, typer.Option(metavar="COUNT", help="Requests of each client.  [default: 5]")
+    ],
+    "think": Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="From an answer to the next request.  [default: 0]"),
+    ],
+    "stagger": Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="From one client's start to the next.  [default: 0]"),
+    ],
+    "trace": Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Requests as they came: CSV or JSON lines with arrival_s, prompt_tokens and "
+            "output_tokens, an Azure, BurstGPT or Mooncake trace, or a result of vLLM's benchmark.",
+        ),
+    ],
+    "limit": Annotated[
+        str | None, typer.Option(metavar="COUNT", help="First requests of a trace.")
+    ],
+    "scale": Annotated[
+        str | None, typer.Option(metavar="NUMBER", help="A trace so many times as fast.")
+    ],
+    "prefix": Annotated[
+        str | None,
+        typer.Option(metavar="COUNT", help="Leading prompt tokens that requests share."),
+    ],
+    "prefix_groups": Annotated[
+        str | None,
+        typer.Option(metavar="COUNT", help="Different prefixes among them.  [default: 1]"),
+    ],
+    "seed": Annotated[
+        str | None, typer.Option(metavar="NUMBER", help="Of all that is drawn.  [default: 0]")
+    ],
+    "replications": Annotated[
+        str | None,
+        typer.Option(
+            metavar="COUNT",
+            help="Runs with seeds of their own, for intervals.  [default: 5; 1 from 20k requests]",
+        ),
+    ],
+    "warm_up": Annotated[
+        str | None,
+        typer.Option(
+            metavar="COUNT",
+            help="First requests that are not measured.  [default: a tenth at a rate, else 0]",
+        ),
+    ],
+}
+"""Options of what comes."""
+ENGINE: dict[str, Any] = {
+    "scheduler": Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="chunked (default), prefill-first or static."),
+    ],
+    "max_batched_tokens": Annotated[
+        str | None,
+        typer.Option(metavar="COUNT", help="Tokens of a step, prompts' too.  [default: 2048]"),
+    ],
+    "max_sequences": Annotated[
+        str | None, typer.Option(metavar="COUNT", help="Sequences that run.  [default: 256]")
+    ],
+    "block": Annotated[
+        str | None, typer.Option(metavar="COUNT", help="Tokens of a cache block.  [default: 16]")
+    ],
+    "cache": Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Memory for caches.  [default: what the rest leaves]"),
+    ],
+    "watermark": Annotated[
+        str | None,
+        typer.Option(metavar="SHARE", help="Of the cache that admission leaves.  [default: 0]"),
+    ],
+    "swap": Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE", help="Host memory for what gives way.  [default: computed again]"
+        ),
+    ],
+    "routing_policy": Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Of --replicas: round-robin (default), least-loaded, prefix-aware."
+        ),
+    ],
+    "prefill_servers": Annotated[
+        str | None,
+        typer.Option(metavar="COUNT", help="Machines of --prefill-on.  [default: 1]"),
+    ],
+    "unit_cost": (
+        Annotated[
+            bool,
+            typer.Option("--unit-cost", help="Textbook: a decode step takes 1 s, prompts nothing."),
+        ],
+        False,
+    ),
+}
+"""Options of the engine."""
+PROMISED: dict[str, Any] = {
+    "slo_ttft": Annotated[
+        str | None, typer.Option(metavar="TIME", help="Time to first token that is promised.")
+    ],
+    "slo_itl": Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Mean time between a request's tokens that is promised."),
+    ],
+    "slo_e2e": Annotated[
+        str | None, typer.Option(metavar="TIME", help="Time to the last token that is promised.")
+    ],
+    "attainment": Annotated[
+        str | None,
+        typer.Option(metavar="SHARE", help="Of requests that keep it.  [default: 90%]"),
+    ],
+    "find_rate": (
+        Annotated[
+            bool, typer.Option("--find-rate", help="Find the largest rate that keeps the promise.")
+        ],
+        False,
+    ),
+    "sweep": Annotated[
+        str | None, typer.Option(metavar="rate=RATES", help="A row for each: rate=1:32:x2.")
+    ],
+}
+"""Options of what is promised and looked for."""
+USED = {name: said for name, said in COUNTED.items() if name != "time_model"}
+"""Options of counting; the time model is fixed."""
+
+
+@with_options(
+    layout=LAYOUT, handoff=HANDOFF, traffic=TRAFFIC, engine=ENGINE, promised=PROMISED,
+    counted=USED, estimated=ESTIMATED, files=FILES, plotted=PLOTTED, how=PRINTED,
+)  # fmt: skip
+def serve(
+    model: ModelName, on: On, set: Set = [], traffic: Mapping[str, Any] = {},
+    engine: Mapping[str, Any] = {}, promised: Mapping[str, Any] = {},
+    counted: Mapping[str, Any] = {}, estimated: Mapping[str, Any] = {},
+    files: Mapping[str, Any] = {}, layout: Mapping[str, Any] = {},
+    handoff: Mapping[str, Any] = {}, plotted: Mapping[str, Any] = {}, how: Mapping[str, Any] = {},
+) -> int:  # fmt: skip
+    """Simulate live traffic: what users wait for, throughput, and how full the caches are.
+
+    Example: rooflm serve llama-3-8b --on h100-sxm --rate 4 --prompt 512 --output-tokens 128
+
+    Example: rooflm serve llama-3-8b --on h100-sxm --clients 32 --prompt 1024 --output-tokens 256
+
+    Example: rooflm serve llama-3-8b --on h100-sxm --find-rate --slo-ttft 500ms --slo-itl 20ms
+    """
+    from .output import progress_on
+    from .pages_serve import serve_page
+    from .printing import emit, printing
+    from .typed_serve import served
+
+    words = {"model": model, "on": on, "set": set, **traffic, **engine, **promised, **counted,
+             **estimated, **files, **layout, **handoff}  # fmt: skip
+    printed = printing(how["format"], how["output"], how["quiet"])
+    answer = served(words, progress_on(sys.stderr))
+    kind = "throughput-latency" if "rows" in answer else "timeline"
+    emit(answer, serve_page(answer), printed, plotted, kind)
+    return Exit.DONE if answer["complete"] else Exit.INTERRUPTED
+
+
+def add(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(serve)

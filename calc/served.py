@@ -1,0 +1,290 @@
+"""What users of a simulated server waited for: latencies, throughput, and where the time went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .live import Run, Steps
+from .scheduler import TICKS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+POINTS = 240
+"""Points of a distribution or of a course over time that an answer holds."""
+
+
+@dataclass(frozen=True)
+class Slo:
+    """What is promised to a request; None where nothing is."""
+
+    ttft_s: float | None = None
+    itl_s: float | None = None
+    """Of the mean time between its tokens."""
+    e2e_s: float | None = None
+
+    @property
+    def says(self) -> bool:
+        """Tell whether anything is promised."""
+        return (self.ttft_s, self.itl_s, self.e2e_s) != (None, None, None)
+
+
+@dataclass(frozen=True)
+class Latencies:
+    """Times of the requests that were measured and are done [s]."""
+
+    arrival: Array
+    start: Array
+    first: Array
+    finish: Array
+    output: Array
+    """Tokens of each."""
+    measured: int
+    """Requests that were measured, those that are not done included."""
+
+    @property
+    def ttft(self) -> Array:
+        """Time to first token."""
+        return self.first - self.arrival
+
+    @property
+    def e2e(self) -> Array:
+        """Time from arrival to last token."""
+        return self.finish - self.arrival
+
+    @property
+    def itl(self) -> Array:
+        """Mean time of each further token, of requests that have one; NaN for others."""
+        further = self.output - 1
+        return np.where(further > 0, (self.finish - self.first) / np.maximum(further, 1), np.nan)
+
+
+def latencies(run: Run, warm_up: int = 0) -> Latencies:
+    """Take the times out of a run.
+
+    warm_up: requests that come first and are not measured.
+    """
+    trace, output = run.trace, run.workload.output
+    done = [i for i in range(warm_up, len(output)) if trace.finish[i] >= 0]
+
+    def seconds(ticks: Sequence[int]) -> Array:
+        return np.array([ticks[i] for i in done], dtype=float) / TICKS
+
+    # Differences of times late in a long run keep their digits: ticks are subtracted as integers.
+    base = run.arrival
+
+    def since(ticks: Sequence[int]) -> Array:
+        return np.array([ticks[i] - base[i] for i in done], dtype=float) / TICKS
+
+    arrival = seconds(base)
+    return Latencies(
+        arrival, *(arrival + since(t) for t in (trace.start, trace.first, trace.finish)),
+        output=np.array([output[i] for i in done], dtype=float),
+        measured=len(output) - warm_up,
+    )  # fmt: skip
+
+
+def summed_up(values: Array) -> dict[str, float | None]:
+    """Mean and quantiles; nulls where there are no values."""
+    known = values[~np.isnan(values)]
+    if not len(known):
+        return dict.fromkeys(("mean", *QUANTILES))
+    found = np.quantile(known, list(QUANTILES.values()))
+    return {"mean": float(known.mean()), **dict(zip(QUANTILES, map(float, found), strict=True))}
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """Times between tokens, as series: count in each of k steps, first + j rise [s]."""
+
+    k: Array
+    count: Array
+    first: Array
+    rise: Array
+
+    @property
+    def tokens(self) -> float:
+        """Number of gaps."""
+        return float((self.k * self.count).sum())
+
+    def below(self, value: float) -> float:
+        """Count the gaps up to a time."""
+        whole = np.where(value >= self.first, 1.0, 0.0)
+        rising = self.rise > 0
+        reach = np.floor((value - self.first[rising]) / self.rise[rising] * (1 + 1e-12)) + 1
+        whole[rising] = np.clip(reach, 0, self.k[rising])
+        whole[~rising] *= self.k[~rising]
+        return float((whole * self.count).sum())
+
+    def mean(self) -> float:
+        """Mean gap [s]."""
+        series = self.k * self.first + self.rise * self.k * (self.k - 1) / 2
+        return float((series * self.count).sum() / self.tokens)
+
+    def quantile(self, share: float) -> float:
+        """Least time that a share of the gaps does not pass, to 1e-9 of it [s]."""
+        low, high = 0.0, float((self.first + self.rise * (self.k - 1)).max())
+        while high - low > 1e-9 * high:
+            middle = (low + high) / 2
+            if self.below(middle) >= share * self.tokens:
+                high = middle
+            else:
+                low = middle
+        return high
+
+
+def gaps(steps: Sequence[Steps], since: float = 0.0) -> Gaps:
+    """Collect the times between tokens of servers that decode, of steps from a time on [s]."""
+    tables = [part.table() for part in steps]
+    late = np.concatenate([part.late_tokens() for part in steps])
+    columns: dict[str, Array] = {
+        name: np.concatenate([t[name] for t in tables]) for name in tables[0]
+    }
+    on_time = columns["decoding"] - columns["late"]
+    keep = (on_time > 0) & (columns["start_s"] >= since)
+    ones, zeros = np.ones(len(late)), np.zeros(len(late))
+    return Gaps(
+        k=np.concatenate([columns["steps"][keep], ones]),
+        count=np.concatenate([on_time[keep], late[:, 0]]),
+        first=np.concatenate([columns["first_s"][keep], late[:, 1]]),
+        rise=np.concatenate([columns["rise_s"][keep], zeros]),
+    )
+
+
+def gap_summary(found: Gaps) -> dict[str, float | None]:
+    """Mean and quantiles of the times between tokens; nulls where there are none."""
+    if not found.tokens:
+        return dict.fromkeys(("mean", *QUANTILES))
+    return {
+        "mean": found.mean(), **{name: found.quantile(share) for name, share in QUANTILES.items()}
+    }  # fmt: skip
+
+
+def durations(table: Mapping[str, Array]) -> Array:
+    """How long each run of steps took [s]."""
+    k = table["steps"]
+    return k * table["first_s"] + table["rise_s"] * k * (k - 1) / 2
+
+
+def met(found: Latencies, slo: Slo) -> Array:
+    """Tell which requests kept what was promised."""
+    good = np.ones(len(found.arrival), dtype=bool)
+    for values, limit in ((found.ttft, slo.ttft_s), (found.itl, slo.itl_s), (found.e2e, slo.e2e_s)):
+        if limit is not None:
+            good &= ~(values > limit)
+    return good
+
+
+def occupancy(run: Run, unit_bytes: float, block: int) -> dict[str, Any]:
+    """Tell how full the caches of the servers that decode were, on average over time, and at most.
+
+    unit_bytes: of a unit of the pool [B]; block: tokens of a block. Between two events the mean of
+    both ends stands for what lies between.
+    """
+    pool = run.servers[0].limits.pool
+    took, used, held, running = 0.0, 0.0, 0.0, 0.0
+    units = run.servers[0].limits
+    plain = units.units == 1 and not units.fixed and not any(k.units for k in units.kinds)
+    for server, steps in zip(run.servers[: run.decoders], run.steps, strict=False):
+        table = steps.table()
+        lasted = durations(table)
+        free = table["free_units"]
+        before = np.concatenate([[float(server.limits.pool)], free[:-1]])
+        used += float(((pool - (free + before) / 2) * lasted).sum())
+        grown = table["decoding"] * (table["steps"] + 1) / 2
+        held += float(((table["held_tokens"] + grown) * lasted).sum())
+        running += float((table["decoding"] * lasted).sum())
+        took += float(lasted.sum())
+    least = min(server.least_free for server in run.servers[: run.decoders])
+    answer: dict[str, Any] = {
+        "pool_bytes": pool * unit_bytes,
+        "mean_bytes": used / took * unit_bytes if took else 0.0,
+        "peak_bytes": (pool - least) * unit_bytes,
+        "mean_share": used / took / pool if took else 0.0,
+        "peak_share": (pool - least) / pool,
+        "mean_running_sequences": running / took if took else 0.0,
+    }
+    if plain:
+        # Prompts that are being computed hold blocks and no tokens yet: they count as waste.
+        answer["unfilled_share"] = 1 - held / (used * block) if used else 0.0
+    return answer
+
+
+def over_time(run: Run, points: int = POINTS) -> dict[str, list[float]]:
+    """Tell the course of a run: running, waiting and the share of the pool in use, by time."""
+    end = run.end
+    edges = np.linspace(0, end, points + 1)
+    pool = run.servers[0].limits.pool * run.decoders
+    sums = {name: np.zeros(points) for name in ("running", "waiting", "used")}
+    for server, steps in zip(run.servers[: run.decoders], run.steps, strict=False):
+        table = steps.table()
+        lasted, start = durations(table), table["start_s"]
+        for name, values in (
+            ("running", table["decoding"]),
+            ("waiting", table["waiting"]),
+            ("used", server.limits.pool - table["free_units"]),
+        ):
+            sums[name] += np.diff(np.interp(edges, *_summed(start, lasted, values)))
+    width = end / points if end else 1.0
+    return {
+        "time_s": [float(t) for t in (edges[:-1] + edges[1:]) / 2],
+        "running_sequences": [float(v) for v in sums["running"] / width],
+        "waiting_requests": [float(v) for v in sums["waiting"] / width],
+        "pool_share": [float(v) for v in sums["used"] / width / pool],
+    }
+
+
+def _summed(start: Array, lasted: Array, values: Array) -> tuple[Array, Array]:
+    """Corners of the integral of a step function; it stands still while a server is idle."""
+    if not len(start):
+        return np.zeros(1), np.zeros(1)
+    area = np.cumsum(values * lasted)
+    corners, heights = np.empty(2 * len(start)), np.empty(2 * len(start))
+    corners[0::2], corners[1::2] = start, start + lasted
+    heights[0::2], heights[1::2] = area - values * lasted, area
+    return corners, heights
+
+
+def distribution(values: Array, points: int = POINTS) -> dict[str, list[float]]:
+    """Times and the share of requests that did not wait longer."""
+    known = np.sort(values[~np.isnan(values)])
+    if not len(known):
+        return {"time_s": [], "share": []}
+    shares = np.linspace(0, 1, min(points, len(known)) + 1)[1:]
+    at = np.quantile(known, shares, method="inverted_cdf")
+    return {"time_s": [float(t) for t in at], "share": [float(s) for s in shares]}
+
+
+def gap_distribution(found: Gaps, points: int = 60) -> dict[str, list[float]]:
+    """Times between tokens and the share of tokens that did not take longer."""
+    if not found.tokens:
+        return {"time_s": [], "share": []}
+    shares = np.linspace(0, 1, points + 1)[1:]
+    return {
+        "time_s": [found.quantile(float(s)) for s in shares],
+        "share": [float(s) for s in shares],
+    }
+
+
+T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+       2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086)  # fmt: skip
+"""Student's t of 95 % by degrees of freedom, from 1 on; 1.96 beyond 20 is 6 % too narrow."""
+
+
+def interval(values: Sequence[float]) -> dict[str, float | None]:
+    """Mean of replications and half of its 95 % interval (Student); null for fewer than two."""
+    if not values:
+        return {"mean": None, "half_width": None}
+    mean = sum(values) / len(values)
+    if len(values) < 2:
+        return {"mean": mean, "half_width": None}
+    spread = (sum((v - mean) ** 2 for v in values) / (len(values) - 1)) ** 0.5
+    t = T95[len(values) - 2] if len(values) - 2 < len(T95) else 1.96
+    return {"mean": mean, "half_width": t * spread / len(values) ** 0.5}

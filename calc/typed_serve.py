@@ -1,0 +1,400 @@
+"""What was typed of live traffic: the servers, and what comes to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from .asked import Words, case_of, counting_of, group
+from .errors import RooflmError, check_choice
+from .options import HANDOFF, LAYOUT
+from .scheduler import TICKS, Counted, First, Limits
+from .typed import find_handoff, given
+from .units import parse_count, parse_rate, parse_share, parse_size, parse_time
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .case import Case
+    from .live import Handing
+    from .serve import Service, Traffic
+    from .served import Slo
+    from .workload import Lengths, Workload
+
+SCHEDULERS: dict[str, First] = {
+    "chunked": "decode", "prefill-first": "prefill", "static": "static",
+}  # fmt: skip
+"""Names of the policies."""
+MANY = 20_000
+"""From so many requests on, one run is taken unless replications are asked for."""
+REPLICATIONS = 5
+WARM_UP = 0.1
+"""Share of the requests at a rate that come first and are not measured."""
+
+
+class UnitCost:
+    """Steps of the textbook: one of decoding takes a second, prompts none, whatever the lengths."""
+
+    def run(self, sequences: int, tokens: int, more: Sequence[Counted]) -> tuple[int, int, int]:
+        """Take a second for a step."""
+        del tokens, more
+        return TICKS if sequences else 0, 0, 2**50
+
+    def mixed(
+        self, sequences: int, tokens: int, more: Sequence[Counted],
+        chunks: Sequence[tuple[int, int]], ends: int,
+    ) -> int:  # fmt: skip
+        """Take a second where something decodes."""
+        del tokens, more, chunks, ends
+        return TICKS if sequences else 0
+
+    def moved(self, tokens: int) -> int:
+        """Move in no time."""
+        del tokens
+        return 0
+
+
+def find_service(words: Words) -> Service:
+    """Make the servers of what was typed."""
+    from .live import ROUTINGS, Pool
+    from .serve import Service
+    from .step_cost import cache_room, make_limits, make_steps
+
+    case = case_of(words)
+    basis = _basis(words, case)
+    replicas = 1 if case.layout is None else case.layout.replicas
+    one = _one_replica(case)
+    swap = words.get("swap")
+    steps = make_steps(one, basis, _host_link(one) if swap is not None else 0.0)
+    scheduler = given(words.get("scheduler"), "chunked")
+    check_choice(scheduler, tuple(SCHEDULERS), "--scheduler")
+    routing: Any = given(words.get("routing_policy"), "round-robin")
+    check_choice(routing, ROUTINGS, "--routing-policy")
+    like = Limits(
+        pool=0,
+        block=parse_count(given(words.get("block"), "16"), "--block"),
+        tokens=parse_count(given(words.get("max_batched_tokens"), "2048"), "--max-batched-tokens"),
+        sequences=_most_sequences(words, case, basis),
+        first=SCHEDULERS[scheduler],
+    )
+    memory = cache_room(one, like.tokens, like.sequences)
+    pool_bytes = memory["cache_pool_bytes"]
+    typed_pool = words.get("cache")
+    if typed_pool is not None:
+        pool_bytes = float(parse_size(typed_pool, "--cache", least=1))
+        if pool_bytes > memory["cache_pool_bytes"]:
+            what = f"the caches have {memory['cache_pool_bytes'] / 1e9:,.2f} GB of memory"
+            raise RooflmError(what, "--cache", "Take less.")
+        memory["cache_pool_bytes"] = pool_bytes
+    limits = make_limits(one, steps, pool_bytes, like)
+    unit_bytes = pool_bytes / limits.pool if limits.pool else 0.0
+    watermark = words.get("watermark")
+    if watermark is not None:
+        share = parse_share(watermark, "--watermark")
+        limits = replace(limits, watermark=int(share * limits.pool))
+    if swap is not None:
+        limits = replace(limits, swap=int(parse_size(swap, "--swap", least=1) / unit_bytes))
+    cost: Any = UnitCost() if words.get("unit_cost") else steps
+    if words.get("unit_cost") and limits.first == "decode":
+        what = "prompts that take no time have steps of their own"
+        raise RooflmError(what, "--unit-cost", "Say --scheduler prefill-first, or static.")
+    pool = Pool(cost, limits, replicas, routing)
+    handing, prefill_steps, told = _handing(words, case, basis, limits)
+    return Service(
+        one, basis, steps, pool, memory, unit_bytes, handing,
+        told=(*_told(limits, unit_bytes, words), *told), prefill_steps=prefill_steps,
+    )  # fmt: skip
+
+
+def _basis(words: Words, case: Case) -> str:
+    """Take estimates where there are some, unless bounds are asked for."""
+    asked = words.get("basis")
+    if asked is not None:
+        check_choice(asked, ("estimate", "bound"), "--basis")
+        return str(asked)
+    return "bound" if case.constants is None or case.basis == "bound" else "estimate"
+
+
+def _one_replica(case: Case) -> Case:
+    """Leave one replica of a deployment: each is a server of its own."""
+    if case.layout is None or case.layout.replicas == 1:
+        return case
+    layout = replace(case.layout, replicas=1)
+    return replace(case, ranks=tuple(replace(r, layout=layout) for r in case.ranks))
+
+
+def _most_sequences(words: Words, case: Case, basis: str) -> int:
+    """Tell how many sequences run at once: no more than any published step of the engine has."""
+    most = None if basis == "bound" or case.constants is None else case.constants.most_batch
+    typed = words.get("max_sequences")
+    if typed is None:
+        return 256 if most is None else min(256, most)
+    value = parse_count(typed, "--max-sequences")
+    if most is not None and value > most:
+        what = f"published steps of the engine have at most {most:,} sequences here"
+        raise RooflmError(what, "--max-sequences", "Take fewer, or --basis bound.")
+    return value
+
+
+def _host_link(case: Case) -> float:
+    """Tell how fast caches go to host memory and back [B/s]."""
+    speed = case.machine.links.get("pcie")
+    if speed is None:
+        what = f"how fast {case.machine.name} reaches its host is not known"
+        raise RooflmError(what, "--swap", "Leave it out: what gives way is computed again.")
+    return float(speed)
+
+
+def _handing(
+    words: Words, case: Case, basis: str, limits: Limits
+) -> tuple[Handing | None, Any, tuple[str, ...]]:
+    """Find the machines that compute prompts for those that decode."""
+    from .handoff import sent_bytes
+    from .live import Handing, Pool
+    from .requests import Work
+    from .step_cost import cache_room, make_limits, make_steps
+
+    found = find_handoff(
+        counting_of(words), group(words, HANDOFF), case, group(words, LAYOUT),
+        words.get("hardware"), [Work(1)],
+    )  # fmt: skip
+    servers = words.get("prefill_servers")
+    if found is None:
+        if servers is not None:
+            raise RooflmError("nothing is handed on", "--prefill-servers", "Say --prefill-on.")
+        return None, None, ()
+    if limits.first == "static":
+        raise RooflmError("a static batch computes its own prompts", "--scheduler", "Leave it out.")
+    steps = make_steps(found.prefill, basis)
+    like = replace(limits, swap=0, watermark=0)
+    room = cache_room(found.prefill, like.tokens, like.sequences)
+    own = make_limits(found.prefill, steps, room["cache_pool_bytes"], like)
+    number = parse_count(given(servers, "1"), "--prefill-servers")
+
+    def transfer(prompt: int) -> int:
+        size = sent_bytes(case, prompt)
+        return round((found.latency_s + size / found.bytes_per_s) * TICKS)
+
+    told = (
+        f"prompts: {number} of {found.prefill.machine.name}; caches go one after the other at "
+        f"{found.bytes_per_s / 1e9:g} GB/s",
+    )
+    return Handing(Pool(steps, own, number), transfer), steps, told
+
+
+def _told(limits: Limits, unit_bytes: float, words: Words) -> list[str]:
+    """Say how the engine schedules."""
+    names = {first: name for name, first in SCHEDULERS.items()}
+    kept = limits.pool * unit_bytes / 1e9
+    how = {
+        "decode": f"decoding first, prompts in chunks of what is left of {limits.tokens:,} tokens",
+        "prefill": f"whole prompts first, up to {limits.tokens:,} tokens a step",
+        "static": "a batch starts when the one before has ended, its slots held until then",
+    }[limits.first]
+    said = [
+        f"scheduler {names[limits.first]}: {how}; at most {limits.sequences:,} sequences",
+        f"cache: {kept:,.2f} GB in blocks of {limits.block} tokens; what gives way is "
+        + ("swapped to the host" if limits.swap else "computed again"),
+    ]
+    if words.get("unit_cost"):
+        said.append("unit cost: a decode step takes 1 s, a prompt nothing")
+    return said
+
+
+def find_traffic(words: Words) -> Traffic:
+    """Make what comes to the servers of what was typed."""
+    from .serve import Traffic
+
+    rate, trace, clients = (words.get(n) for n in ("rate", "trace", "clients"))
+    asked = [f"--{n}" for n in ("trace", "clients") if words.get(n) is not None]
+    if len(asked) > 1 or (clients is not None and rate is not None):
+        what = "requests come at a rate, from clients, or as a trace says"
+        raise RooflmError(what, " and ".join(asked) or "--rate", "Say one of them.")
+    if not asked and rate is None and not words.get("find_rate") and not words.get("sweep"):
+        what = "how requests come is needed"
+        raise RooflmError(what, "--rate", "Say --rate 4, --clients 16 or --trace FILE.")
+    seed = _whole(given(words.get("seed"), "0"), "--seed")
+    if trace is not None:
+        return _of_trace(words, trace, rate, seed)
+    law = _laws(words)
+    if clients is not None:
+        return _of_clients(words, clients, law, seed)
+    _refuse(words, ("rounds", "think", "stagger"), "clients wait for their answers", "--clients")
+    requests = parse_count(given(words.get("requests"), "2000"), "--requests")
+    arrivals: Any = given(words.get("arrivals"), "poisson")
+    burstiness = words.get("burstiness")
+    shape = 1.0 if burstiness is None else parse_rate(burstiness, "--burstiness")
+
+    def make(rate: float | None, seed: int) -> Workload:
+        from .workload import open_loop
+
+        work = open_loop(rate or 1.0, requests, *law, seed, arrivals, shape)
+        return _sharing(words, work, seed)
+
+    warm = _warm_up(words, requests, WARM_UP)
+    number = None if rate is None else parse_rate(rate, "--rate")
+    return Traffic(make, number, seed, _replications(words, requests), warm)
+
+
+def _whole(text: str, option: str) -> int:
+    """Read a whole number of 0 or more."""
+    return 0 if text.strip() == "0" else parse_count(text, option)
+
+
+def _laws(words: Words) -> tuple[Lengths, Lengths]:
+    """Read the laws of lengths."""
+    from .workload import parse_law
+
+    prompt = given(words.get("prompt"), "512")
+    return (
+        parse_law(prompt, "--prompt"),
+        parse_law(given(words.get("output_tokens"), "128"), "--output-tokens"),
+    )
+
+
+def _of_clients(words: Words, text: str, law: tuple[Lengths, Lengths], seed: int) -> Traffic:
+    from .serve import Traffic
+    from .workload import closed_loop
+
+    _refuse(words, ("requests", "arrivals", "burstiness"), "clients have rounds", "--rounds")
+    clients = parse_count(text, "--clients")
+    rounds = parse_count(given(words.get("rounds"), "5"), "--rounds")
+    think, stagger = (
+        0.0 if words.get(n) in (None, "0") else parse_time(words[n], f"--{n}")
+        for n in ("think", "stagger")
+    )
+
+    def make(rate: float | None, seed: int) -> Workload:
+        del rate
+        work = closed_loop(clients, rounds, *law, seed, think, stagger)
+        return _sharing(words, work, seed)
+
+    drawn = law[0].text.isdigit() and law[1].text.isdigit()
+    replications = 1 if drawn else _replications(words, clients * rounds)
+    return Traffic(make, None, seed, replications, _warm_up(words, clients * rounds, 0.0))
+
+
+def _of_trace(words: Words, path: str, rate: str | None, seed: int) -> Traffic:
+    from .serve import Traffic
+    from .traces import read_trace
+
+    _refuse(
+        words, ("requests", "arrivals", "burstiness", "prompt", "output_tokens", "rounds", "think",
+                "stagger"), "a trace says what comes and when", "--trace",
+    )  # fmt: skip
+    limit, scale = words.get("limit"), words.get("scale")
+    number = None if rate is None else parse_rate(rate, "--rate")
+    rows = None if limit is None else parse_count(limit, "--limit")
+    faster = 1.0 if scale is None else parse_rate(scale, "--scale")
+    known: dict[tuple[float | None, int], Workload] = {}
+
+    def make(rate: float | None, seed: int) -> Workload:
+        key = (rate, seed if rate is not None else 0)
+        if key not in known:
+            known.clear()
+            known[key] = read_trace(path, rate=rate, seed=seed, limit=rows, scale=faster)
+        return _sharing(words, known[key], seed)
+
+    requests = len(make(number, seed).prompt)
+    replications = 1 if number is None else _replications(words, requests)
+    return Traffic(make, number, seed, replications, _warm_up(words, requests, 0.0))
+
+
+def _sharing(words: Words, work: Workload, seed: int) -> Workload:
+    """Give requests prefixes in common, where that was typed."""
+    text = words.get("prefix")
+    if text is None:
+        return work
+    from .workload import shared_prefix
+
+    groups = parse_count(given(words.get("prefix_groups"), "1"), "--prefix-groups")
+    return shared_prefix(work, parse_count(text, "--prefix"), groups, seed)
+
+
+def _refuse(words: Mapping[str, Any], names: Sequence[str], why: str, fix: str) -> None:
+    """Refuse options that mean nothing here."""
+    idle = [n for n in names if words.get(n) is not None]
+    if idle:
+        option = f"--{idle[0].replace('_', '-')}"
+        raise RooflmError(why, option, f"Leave it out, or see {fix}.")
+
+
+def _replications(words: Words, requests: int) -> int:
+    text = words.get("replications")
+    if text is None:
+        return REPLICATIONS if requests <= MANY else 1
+    return parse_count(text, "--replications")
+
+
+def _warm_up(words: Words, requests: int, usual: float) -> int:
+    """Count the requests that come first and are not measured."""
+    text = words.get("warm_up")
+    if text is None:
+        return int(usual * requests)
+    value = _whole(text, "--warm-up")
+    if value >= requests:
+        raise RooflmError(f"all {requests:,} requests would be left out", "--warm-up")
+    return value
+
+
+def find_slo(words: Words) -> Slo:
+    """Read what is promised."""
+    from .served import Slo
+
+    times = {
+        name: None if words.get(f"slo_{name}") is None
+        else parse_time(words[f"slo_{name}"], f"--slo-{name}")
+        for name in ("ttft", "itl", "e2e")
+    }  # fmt: skip
+    return Slo(times["ttft"], times["itl"], times["e2e"])
+
+
+def find_share(words: Words) -> float:
+    """Read which share of the requests keeps it."""
+    return parse_share(given(words.get("attainment"), "0.9"), "--attainment", whole=True)
+
+
+def served(words: Words, tell: Any = None) -> dict[str, Any]:
+    """Answer what was typed of live traffic."""
+    from . import serve as answers
+
+    service, traffic, slo = find_service(words), find_traffic(words), find_slo(words)
+    rows: list[dict[str, Any]] = []
+    found: dict[str, Any] = {}
+    if words.get("find_rate"):
+        if words.get("clients") is not None or words.get("trace") is not None:
+            raise RooflmError("a rate is found for requests that are drawn", "--find-rate")
+        share = find_share(words)
+        best = answers.find_rate(service, traffic, slo, share, tell)
+        found["found_rate"] = {**best, "attainment_asked": share}
+        traffic = replace(traffic, rate=best["rate_requests_per_s"])
+    runs: list[Any] = []
+    swept = words.get("sweep")
+    if swept is not None:
+        for rate in parse_rates(swept):
+            row = answers.at_rate(service, traffic, rate, slo, tell)
+            rows.append(row)
+            if not row["complete"]:
+                break
+        traffic = replace(traffic, rate=rows[0]["rate_requests_per_s"])
+        row = dict(rows[0])
+    else:
+        row = answers.at_rate(service, traffic, traffic.rate, slo, tell, runs)
+    answer = answers.frame(service, traffic, {**row, **found}, rows)
+    if runs:
+        answer |= answers.details(service, runs[0], traffic.warm_up)
+    return answer
+
+
+def parse_rates(text: str) -> list[float]:
+    """Read the rates of a sweep: rate=1,2,4 or rate=1:32:x2."""
+    from .units import parse_counts
+
+    name, equals, values = text.partition("=")
+    if name.strip() != "rate" or not equals:
+        what = "live traffic is swept over rates"
+        raise RooflmError(what, "--sweep", "Write --sweep rate=1:32:x2.")
+    if ":" in values:
+        return [float(n) for n in parse_counts(values, "--sweep")]
+    return [parse_rate(part, "--sweep") for part in values.split(",")]
