@@ -135,6 +135,18 @@ ENGINE: dict[str, Any] = {
             metavar="SIZE", help="Host memory for what gives way.  [default: computed again]"
         ),
     ],
+    "contiguous": Annotated[
+        str | None,
+        typer.Option(
+            metavar="WAY",
+            help="Reserve caches in one piece: of the longest, power-of-two or exact.  "
+            "[default: paged]",
+        ),
+    ],
+    "max_len": Annotated[
+        str | None,
+        typer.Option(metavar="COUNT", help="Tokens of the longest request.  [default: 2048]"),
+    ],
     "routing_policy": Annotated[
         str | None,
         typer.Option(

@@ -8,7 +8,8 @@ has.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from .errors import RooflmError
@@ -38,6 +39,10 @@ class Pool:
     limits: Limits
     servers: int = 1
     routing: Routing = "round-robin"
+    reserve: str = ""
+    """Caches are in one piece each, reserved in a way of `sharing_server.RESERVES`; paged if ""."""
+    longest: int = 0
+    """Tokens that a request may have at most, where that is reserved."""
 
 
 @dataclass(frozen=True)
@@ -164,12 +169,36 @@ def _add(
             if len(rows) >= ROWS:
                 progress()
 
-        ranked = bool(made.workload.priority)
-        server = Server(pool.cost, pool.limits, trace, record=record, ended=ended, ranked=ranked)
+        server = _server(made.workload, pool)(
+            pool.cost, pool.limits, trace, record=record, ended=ended,
+            ranked=bool(made.workload.priority),
+        )  # fmt: skip
         made.steps.append(steps)
         made.servers.append(server)
         added.append(server)
     return added
+
+
+def _server(workload: Workload, pool: Pool) -> Callable[..., Server]:
+    """Choose the server whose caches are as they are asked for."""
+    from .sharing_server import ReservingServer, SharingServer, keys_of, reserved_tokens
+
+    if pool.reserve:
+
+        def size_of(prompt: int, output: int) -> int:
+            return reserved_tokens(pool.reserve, prompt, output, pool.longest)
+
+        return partial(ReservingServer, size_of=size_of)
+    if any(workload.prefix) or any(workload.session):
+        limits = pool.limits
+        if limits.units != 1 or limits.fixed or any(k.units for k in limits.kinds):
+            what = "prefixes are shared where all layers keep all tokens; this model's do not"
+            raise RooflmError(what, "--prefix", "Leave it out.")
+        if limits.swap or limits.first == "static":
+            option = "--swap" if limits.swap else "--scheduler"
+            raise RooflmError("caches that are shared are not simulated with it", option)
+        return partial(SharingServer, keys=keys_of(workload, limits.block))
+    return Server
 
 
 def _submit(
@@ -192,9 +221,35 @@ def _serve(made: Run, pool: Pool, arrival: Sequence[int]) -> None:
         for i in opening:
             for server in servers:
                 server.advance(arrival[i])
-            _submit(made, min(servers, key=lambda s: s.load), i)
+            _submit(made, _choose(servers, pool.routing, i, work.prompt[i]), i)
     for server in servers:
         server.advance()
+
+
+def _choose(servers: Sequence[Server], routing: Routing, i: int, prompt: int) -> Server:
+    """Choose a server for a request.
+
+    least-loaded: the fewest requests. prefix-aware: the longest beginning of its prompt in a cache,
+    of the servers with no more than `CROWDED` times the fewest requests and a few.
+    """
+    from .sharing_server import SharingServer
+
+    least = min(server.load for server in servers)
+    if routing == "prefix-aware":
+        near = [s for s in servers if s.load <= CROWDED * least + FEW]
+
+        def rank(server: Server) -> tuple[int, int]:
+            shares = isinstance(server, SharingServer)
+            return (-server.found_in(i, prompt) if shares else 0, server.load)
+
+        return min(near, key=rank)
+    return min(servers, key=lambda s: s.load)
+
+
+CROWDED = 1.5
+FEW = 4
+"""A server with more than so many times the fewest requests, and so many more, is not chosen for
+what it has in its cache."""
 
 
 def _hand_over(
@@ -205,7 +260,10 @@ def _hand_over(
     from .workload import Workload
 
     work, requests = made.workload, len(made.workload.prompt)
-    first = Workload(work.arrival, work.prompt, [1] * requests, work.priority)
+    first = Workload(
+        work.arrival, work.prompt, [1] * requests, work.priority, work.prefix, work.prefix_tokens,
+        work.session,
+    )  # fmt: skip
     prompts = Run(first, made.arrival, made.trace, [], [], 0)
     before = handing.prefill
     _add(prompts, before, made.trace, None, progress)
@@ -218,7 +276,10 @@ def _hand_over(
         free = max(free, ready) + handing.transfer(work.prompt[i])
         made.trace.first[i] = free
         made.trace.finish[i] = -1
+    # What was computed elsewhere is not shared here.
+    made.workload = replace(work, prefix=[], prefix_tokens=[], session=[])
     _add(made, pool, made.trace, ended, progress)
+    made.workload = work
     waits = sorted(order, key=lambda i: made.trace.first[i])
     for turn, i in enumerate(waits):
         server = made.servers[turn % pool.servers]
@@ -239,6 +300,8 @@ def _hand_over(
 
 def _refuse_misfits(workload: Workload, pool: Pool, handing: Handing | None) -> None:
     """Raise `RooflmError` for what can never be served."""
+    from .sharing_server import reserved_tokens
+
     if not workload.prompt:
         raise RooflmError("there are no requests", "--requests", "Say --requests 2000.")
     if workload.clients and handing is not None:
@@ -257,6 +320,9 @@ def _refuse_misfits(workload: Workload, pool: Pool, handing: Handing | None) -> 
         if len(checked) > MOST_CHECKED:
             checked.clear()
         need = one.hold(pair[0] + pair[1] - (pool.limits.first != "static"))
+        if pool.reserve:
+            need = max(reserved_tokens(pool.reserve, *pair, pool.longest), sum(pair) - 1)
+            room = min(room, pool.longest) if pool.reserve == "longest" else room
         if need > room:
             held = f"{pair[0]:,} tokens of prompt and {pair[1]:,} of output"
             what = f"request {i + 1} ({held}) never fits: it takes {need:,} of {room:,} units"

@@ -20,6 +20,15 @@ WAITS = (
 """Latencies as they are shown."""
 
 
+RESERVED = (
+    ("token_share", "with tokens in it"),
+    ("future_share", "reserved for tokens that come"),
+    ("internal_share", "reserved and never used"),
+    ("external_share", "free while a request waits"),
+)
+"""Shares of a pool whose caches are in one piece."""
+
+
 def serve_page(answer: Answer) -> Page:
     """Lay out what users wait for, and what the servers did."""
     rows = answer.get("rows")
@@ -75,6 +84,10 @@ def _figures(answer: Answer) -> Table:
     ]  # fmt: skip
     if "unfilled_share" in memory:
         rows.append(("of it not filled [%]", cell(memory["unfilled_share"], 0.01)))
+    rows += [
+        (f"of the pool {what} [%]", cell(memory[key], 0.01))
+        for key, what in RESERVED if key in memory
+    ]  # fmt: skip
     if "hit_share" in memory:
         rows.append(("prompt tokens found in the cache [%]", cell(memory["hit_share"], 0.01)))
     rows += [

@@ -167,6 +167,9 @@ class Server:
     all of them are done.
     """
 
+    shares = False
+    """Caches have content that others may find."""
+
     def __init__(
         self, cost: StepCost, limits: Limits, trace: Trace,
         record: Callable[[list[Row], list[Late]], None] | None = None,
@@ -291,13 +294,64 @@ class Server:
             return None if self.running else head
         spare = self.free - limits.watermark
         if limits.first == "prefill" and not head.resident:
-            return head if self.hold(head.whole) <= spare else None
+            return head if self.need(head, head.whole) <= spare else None
         room = limits.tokens - len(self.running)
         if room <= 0 and limits.first == "decode":
             return None
         spare -= self._demand[self.steps % limits.block]
-        tokens = head.cached + 1 if head.resident else min(room, head.whole)
-        return head if self.hold(tokens) <= spare else None
+        if head.resident:
+            tokens = head.cached + 1
+        else:
+            found = self.found(head)
+            tokens = found + min(room, head.whole - found)
+        return head if self.need(head, tokens) <= spare else None
+
+    # What caches take: overridden where they are shared, or reserved in one piece.
+
+    def found(self, head: Served) -> int:
+        """Count the tokens of a waiting request that are in a cache already."""
+        del head
+        return 0
+
+    def need(self, head: Served, tokens: int) -> int:
+        """Count the units that an admission takes, so that the cache covers its tokens."""
+        del head
+        return self.hold(tokens)
+
+    def take(self, head: Served, tokens: int) -> None:
+        """Admit a request: its cache covers so many tokens."""
+        self.free -= self.need(head, tokens)
+
+    def growth(self, sequence: Served, tokens: int) -> int:
+        """Count the units that the next chunk of a prompt takes."""
+        return self.hold(tokens) - self.hold(sequence.cached)
+
+    def grow(self, sequence: Served, tokens: int) -> None:
+        """Let the cache of a prompt under way cover more tokens."""
+        self.free -= self.growth(sequence, tokens)
+
+    def give(self, sequence: Served, tokens: int) -> None:
+        """Free what a sequence of so many tokens holds."""
+        del sequence
+        self.free += self.hold(tokens)
+
+    def make_room(self, index: int) -> tuple[bool, int]:
+        """Take what the decoding of a step needs; the last to be served give way until it fits.
+
+        index: of the step within a block. Tells whether any did, and ticks of what was moved.
+        """
+        gave_way, moved = False, 0
+        while self._demand[index] > self.free:
+            moved += self.preempt()
+            gave_way = True
+        self.free -= self._demand[index]
+        return gave_way, moved
+
+    def decoded(self, steps: int) -> None:
+        """Take what the next steps of the sequences that decode need."""
+
+    def computed(self, sequence: Served) -> None:
+        """Note that the tokens of a chunk are in the cache."""
 
     def _run(self, until: int | None) -> None:
         """Run decode steps up to the next event, in closed form."""
@@ -339,6 +393,7 @@ class Server:
                 else:
                     used += sum(self._demand[start:]) + sum(self._demand[: start + rest - block])
             self.free = free = free - used
+            self.decoded(k)
             if free < self.least_free:
                 self.least_free = free
         if self.record is not None:
@@ -478,7 +533,7 @@ class Server:
         else:
             self._demand[(sequence.since - sequence.cached) % self.limits.block] -= units
             self._turn -= units
-            self.free += self.hold(cached)
+            self.give(sequence, cached)
         sequence.serial = -1
         return cached
 
@@ -486,13 +541,9 @@ class Server:
         """Run one step that may preempt, go on with a prompt, and admit others."""
         limits, step, started = self.limits, self.steps, self.clock
         index = step % limits.block
-        gave_way, moved = False, 0
-        while self._demand[index] > self.free:
-            moved += self._preempt()
-            gave_way = True
+        gave_way, moved = self.make_room(index)
         decoding = len(self.running)
         tokens = self._tokens + decoding
-        self.free -= self._demand[index]
         room = limits.tokens - decoding if limits.first == "decode" else 0
         chunks: list[tuple[int, int]] = []
         through: list[Served] = []
@@ -527,6 +578,9 @@ class Server:
         self._tokens += decoding
         for counted in self._more:
             counted.tokens += counted.growing
+        if self.shares:
+            for sequence in [*through, *([] if self.partial is None else [self.partial])]:
+                self.computed(sequence)
         for sequence in through:
             self._start(sequence)
         if joined and through:
@@ -543,7 +597,7 @@ class Server:
         chunks: list[tuple[int, int]] = []
         through: list[Served] = []
         static = limits.first == "static"
-        longest = 0
+        longest = found = 0
         while len(self.running) + len(through) < limits.sequences:
             head = self.waiting.head
             if head is None or head.resident:
@@ -555,16 +609,18 @@ class Server:
                 if sum(slots) > limits.pool - limits.watermark:
                     break
             else:
-                need = self.hold(head.whole)
+                found = self.found(head)
                 # A prompt longer than a step may be has one of its own.
-                if need > self.free - limits.watermark or (chunks and head.whole > room):
+                if chunks and head.whole - found > room:
                     break
-                self.free -= need
+                if self.need(head, head.whole) > self.free - limits.watermark:
+                    break
+                self.take(head, head.whole)
             self._take_head(head)
             head.cached = head.whole
-            chunks.append((head.whole, 0))
+            chunks.append((head.whole - found, found))
             through.append(head)
-            room -= head.whole
+            room -= head.whole - found
         if static:
             longest = max(s.output for s in through)
             for s in through:
@@ -581,6 +637,9 @@ class Server:
             on_time = len(self.running) - sum(count for count, _ in self._held_up)
             if on_time:
                 self._held_up.append((on_time, started))
+        if self.shares:
+            for sequence in through:
+                self.computed(sequence)
         # Decoding sequences stay as they are: their steps are counted from here on.
         for sequence in through:
             self._start(sequence)
@@ -594,11 +653,10 @@ class Server:
         assert sequence is not None
         past = sequence.cached
         take = min(room, sequence.whole - past)
-        need = self.hold(past + take) - self.hold(past)
-        if need > self.free:
+        if self.growth(sequence, past + take) > self.free:
             self._put_back(sequence)
             return room, True
-        self.free -= need
+        self.grow(sequence, past + take)
         sequence.cached = past + take
         chunks.append((take, past))
         if past + take == sequence.whole:
@@ -618,13 +676,12 @@ class Server:
             if head is None or running >= limits.sequences:
                 break
             if head.resident:
-                need = self.hold(head.cached + 1)
-                if need > self.free - limits.watermark:
+                if self.need(head, head.cached + 1) > self.free - limits.watermark:
                     break
                 if limits.first == "decode" and room <= 0:
                     break
                 self._take_head(head)
-                self.free -= need
+                self.take(head, head.cached + 1)
                 head.resident = False
                 if head.room:
                     # It comes back from host memory.
@@ -636,16 +693,16 @@ class Server:
                 continue
             if room <= 0:
                 break
-            take = min(room, head.whole)
-            need = self.hold(take)
-            if need > self.free - limits.watermark:
+            found = self.found(head)
+            take = min(room, head.whole - found)
+            if self.need(head, found + take) > self.free - limits.watermark:
                 break
             self._take_head(head)
-            self.free -= need
-            head.cached = take
-            chunks.append((take, 0))
+            self.take(head, found + take)
+            head.cached = found + take
+            chunks.append((take, found))
             room -= take
-            if take == head.whole:
+            if head.cached == head.whole:
                 through.append(head)
             else:
                 self.partial = head
@@ -670,12 +727,12 @@ class Server:
             self.trace.first[i] = self.clock
         left = sequence.output - sequence.generated
         if left == 0 and self.limits.first != "static":
-            self.free += self.hold(sequence.cached)
+            self.give(sequence, sequence.cached)
             self._end(i)
             return
         self._join(sequence, self.steps, left)
 
-    def _preempt(self) -> int:
+    def preempt(self) -> int:
         """Let the last to be served give way; returns ticks of what is moved."""
         victim = self._last()
         if victim is self.partial:
@@ -709,7 +766,7 @@ class Server:
     def _put_back(self, partial: Served) -> None:
         """Send the prompt that is under way back to the queue."""
         self.partial = None
-        self.free += self.hold(partial.cached)
+        self.give(partial, partial.cached)
         partial.cached = 0
         self._note(partial)
 

@@ -222,6 +222,7 @@ def at_rate(
         # Without an end of the queue these depend on how long one looks: they are no answer.
         for key in ("ttft_s", "e2e_s"):
             row[key] = dict.fromkeys(row[key])
+            row["intervals"] |= {k: None for k in row["intervals"] if k.startswith(f"{key}.")}
         row["time_split"] = row["time_split"] | {"queueing_s": None}
         row["attainment"] = row["goodput_requests_per_s"] = None
     row["closed_form"] = closed_form(service, traffic.make(rate, traffic.seed), rate)

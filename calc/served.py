@@ -10,6 +10,7 @@ import numpy as np
 
 from .live import Run, Steps
 from .scheduler import TICKS
+from .sharing_server import ReservingServer, SharingServer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -211,10 +212,47 @@ def occupancy(run: Run, unit_bytes: float, block: int) -> dict[str, Any]:
         "peak_share": (pool - least) / pool,
         "mean_running_sequences": running / took if took else 0.0,
     }
-    if plain:
+    sharing = [s for s in run.servers if isinstance(s, SharingServer)]
+    if sharing:
+        asked = sum(s.asked_tokens for s in sharing)
+        answer["hit_share"] = sum(s.found_tokens for s in sharing) / asked if asked else 0.0
+        answer["evicted_blocks"] = sum(s.cache.evicted for s in sharing)
+    if isinstance(run.servers[0], ReservingServer):
+        answer |= reserved_waste(run, run.servers[0], held, took * pool)
+    elif plain and not isinstance(run.servers[0], SharingServer):
         # Prompts that are being computed hold blocks and no tokens yet: they count as waste.
         answer["unfilled_share"] = 1 - held / (used * block) if used else 0.0
     return answer
+
+
+def reserved_waste(
+    run: Run, server: ReservingServer, held: float, whole: float
+) -> dict[str, float]:
+    """Split caches that are reserved in one piece, as shares of the pool over the busy time.
+
+    server: one of them; held: tokens in caches times seconds; whole: tokens of the pools times seconds. token: what
+    holds tokens; future: reserved for tokens that come; internal: reserved and never used;
+    external: free while a request waits; the rest is free while none does. Source: arXiv
+    2309.06180, figure 2.
+    """
+    trace, work = run.trace, run.workload
+    future = internal = external = 0.0
+    for i, ended in enumerate(trace.finish):
+        if ended >= 0:
+            lasted = (ended - trace.start[i]) / TICKS
+            final = work.prompt[i] + work.output[i] - 1
+            size = server.size_of(work.prompt[i], work.output[i])
+            future += final * lasted
+            internal += (size - final) * lasted
+    for steps in run.steps[: run.decoders]:
+        table = steps.table()
+        external += float((table["free_units"] * durations(table) * (table["waiting"] > 0)).sum())
+    return {
+        "token_share": held / whole,
+        "future_share": (future - held) / whole,
+        "internal_share": internal / whole,
+        "external_share": external / whole,
+    }
 
 
 def over_time(run: Run, points: int = POINTS) -> dict[str, list[float]]:

@@ -99,7 +99,12 @@ def find_service(words: Words) -> Service:
     if words.get("unit_cost") and limits.first == "decode":
         what = "prompts that take no time have steps of their own"
         raise RooflmError(what, "--unit-cost", "Say --scheduler prefill-first, or static.")
-    pool = Pool(cost, limits, replicas, routing)
+    reserve, longest = _contiguous(words, limits)
+    if reserve:
+        tokens = _token_bytes(limits, unit_bytes)
+        limits = replace(limits, pool=int(pool_bytes // tokens), units=0)
+        unit_bytes = tokens
+    pool = Pool(cost, limits, replicas, routing, reserve, longest)
     handing, prefill_steps, told = _handing(words, case, basis, limits)
     return Service(
         one, basis, steps, pool, memory, unit_bytes, handing,
@@ -114,6 +119,30 @@ def _basis(words: Words, case: Case) -> str:
         check_choice(asked, ("estimate", "bound"), "--basis")
         return str(asked)
     return "bound" if case.constants is None or case.basis == "bound" else "estimate"
+
+
+def _contiguous(words: Words, limits: Limits) -> tuple[str, int]:
+    """Read whether caches are reserved in one piece, and for how many tokens at most."""
+    from .sharing_server import RESERVES
+
+    way = words.get("contiguous")
+    if way is None:
+        if words.get("max_len") is not None:
+            raise RooflmError("nothing is reserved", "--max-len", "Say --contiguous longest.")
+        return "", 0
+    check_choice(way, RESERVES, "--contiguous")
+    if limits.first == "static" or limits.swap:
+        option = "--swap" if limits.swap else "--scheduler"
+        raise RooflmError("what is reserved whole never gives way", option, "Leave it out.")
+    if limits.units != 1 or limits.fixed or any(k.units for k in limits.kinds):
+        what = "caches in one piece are simulated where all layers keep all tokens"
+        raise RooflmError(what, "--contiguous", "Leave it out.")
+    return way, parse_count(given(words.get("max_len"), "2048"), "--max-len")
+
+
+def _token_bytes(limits: Limits, unit_bytes: float) -> float:
+    """Bytes of a token, of a unit that is a block."""
+    return unit_bytes / limits.block
 
 
 def _one_replica(case: Case) -> Case:
@@ -185,6 +214,7 @@ def _handing(
 
 def _told(limits: Limits, unit_bytes: float, words: Words) -> list[str]:
     """Say how the engine schedules."""
+    way = words.get("contiguous")
     names = {first: name for name, first in SCHEDULERS.items()}
     kept = limits.pool * unit_bytes / 1e9
     how = {
@@ -195,7 +225,9 @@ def _told(limits: Limits, unit_bytes: float, words: Words) -> list[str]:
     said = [
         f"scheduler {names[limits.first]}: {how}; at most {limits.sequences:,} sequences",
         f"cache: {kept:,.2f} GB in blocks of {limits.block} tokens; what gives way is "
-        + ("swapped to the host" if limits.swap else "computed again"),
+        + ("swapped to the host" if limits.swap else "computed again")
+        if way is None
+        else f"cache: {kept:,.2f} GB, each request's reserved in one piece ({way}), first fit",
     ]
     if words.get("unit_cost"):
         said.append("unit cost: a decode step takes 1 s, a prompt nothing")

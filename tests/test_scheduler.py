@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rooflm.calc.scheduler import Kind, Late, Limits, Row, Server, new_trace, steps_until
+from rooflm.calc.sharing_server import SharingServer, keys_of
+from rooflm.calc.workload import Workload
 
 from .naive_server import serve
 
@@ -68,6 +71,7 @@ class Load:
     clients: int = 0
     think: int = 0
     handed: bool = False
+    keys: Any = None
 
 
 KINDS = ("plain", "kinds", "swap", "priorities", "clients", "handed")
@@ -146,9 +150,10 @@ def start(load: Load) -> tuple[Server, list[Row], list[Late]]:
             submit(i + load.clients, now + load.think)
 
     trace = new_trace(len(load.prompts))
+    kind = Server if load.keys is None else partial(SharingServer, keys=load.keys)
     if load.handed:
         trace.first = list(load.arrivals)
-    server = Server(
+    server = kind(
         load.cost, load.limits, trace, record=record, ended=ended, ranked=bool(load.priorities)
     )
     for i, arrival in enumerate(load.arrivals):
@@ -180,6 +185,7 @@ def looped(load: Load) -> dict[str, Any]:
     return serve(
         load.arrivals, load.prompts, load.outputs, load.cost, load.limits,
         load.priorities or None, load.clients, load.think, load.handed,
+        load.keys,
     )  # fmt: skip
 
 
@@ -201,6 +207,44 @@ def test_events_equal_a_loop_over_tokens(first: str) -> None:
         assert sum(preemptions.values()) >= 1000
         assert min(preemptions.values()) >= 100, preemptions
         assert swaps >= 200
+
+
+def share(load: Load, chance: random.Random) -> None:
+    """Let the prompts of a workload begin alike, as prefixes and conversations do."""
+    requests = len(load.prompts)
+    prefix = [chance.choice(["", "a", "b"]) for _ in range(requests)]
+    session = [chance.choice(["", "", "x", "y"]) for _ in range(requests)]
+    work = Workload(
+        load.arrivals, load.prompts, load.outputs, prefix=prefix, session=session,
+        prefix_tokens=[
+            chance.randrange(1, n + 1) if name else 0
+            for name, n in zip(prefix, load.prompts, strict=True)
+        ],
+    )  # fmt: skip
+    load.keys = keys_of(work, load.limits.block)
+
+
+@pytest.mark.parametrize("first", ["decode", "prefill"])
+def test_shared_caches_equal_a_loop_over_tokens(first: str) -> None:
+    """Prompts that begin alike share blocks, and what lies idle is evicted, as in the loop."""
+    preemptions = found = evicted = 0
+    for seed in range(2000):
+        load = workload(3 * seed + seed % 3, first)
+        if load.limits.kinds or load.limits.swap or load.limits.fixed or load.handed:
+            continue
+        share(load, random.Random(seed))
+        server, rows, late = start(load)
+        server.advance()
+        told = kept(server, rows, late)
+
+        assert looped(load) == told, seed
+        assert isinstance(server, SharingServer)
+        assert (server.cache.held, server.cache.free) == (0, load.limits.pool)
+        preemptions += sum(told["preemptions"])
+        found += server.found_tokens
+        evicted += server.cache.evicted
+    assert preemptions >= 1000
+    assert min(found, evicted) >= 3000
 
 
 @pytest.mark.parametrize("first", ["decode", "prefill"])
