@@ -3,7 +3,6 @@
 # Annotations are evaluated once, where they stand: as text each start would compile 150 of them.
 
 import sys
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -11,12 +10,14 @@ import typer
 from .errors import Exit
 from .options import (
     COUNTED,
+    DRAFTED,
     ESTIMATED,
     FILES,
     HANDOFF,
     LAYOUT,
     PLOTTED,
     PRINTED,
+    Grouped,
     ModelName,
     On,
     Set,
@@ -197,15 +198,14 @@ USED = {name: said for name, said in COUNTED.items() if name != "time_model"}
 
 
 @with_options(
-    layout=LAYOUT, handoff=HANDOFF, traffic=TRAFFIC, engine=ENGINE, promised=PROMISED,
-    counted=USED, estimated=ESTIMATED, files=FILES, plotted=PLOTTED, how=PRINTED,
+    traffic=TRAFFIC, engine=ENGINE, promised=PROMISED, drafted=DRAFTED, handoff=HANDOFF,
+    layout=LAYOUT, counted=USED, estimated=ESTIMATED, files=FILES, plotted=PLOTTED, how=PRINTED,
 )  # fmt: skip
 def serve(
-    model: ModelName, on: On, set: Set = [], traffic: Mapping[str, Any] = {},
-    engine: Mapping[str, Any] = {}, promised: Mapping[str, Any] = {},
-    counted: Mapping[str, Any] = {}, estimated: Mapping[str, Any] = {},
-    files: Mapping[str, Any] = {}, layout: Mapping[str, Any] = {},
-    handoff: Mapping[str, Any] = {}, plotted: Mapping[str, Any] = {}, how: Mapping[str, Any] = {},
+    model: ModelName, on: On, set: Set = [],
+    traffic: Grouped = {}, engine: Grouped = {}, promised: Grouped = {}, drafted: Grouped = {},
+    handoff: Grouped = {}, layout: Grouped = {}, counted: Grouped = {}, estimated: Grouped = {},
+    files: Grouped = {}, plotted: Grouped = {}, how: Grouped = {},
 ) -> int:  # fmt: skip
     """Simulate live traffic: what users wait for, throughput, and how full the caches are.
 
@@ -221,7 +221,7 @@ def serve(
     from .typed_serve import served
 
     words = {"model": model, "on": on, "set": set, **traffic, **engine, **promised, **counted,
-             **estimated, **files, **layout, **handoff}  # fmt: skip
+             **estimated, **files, **layout, **handoff, **drafted}  # fmt: skip
     printed = printing(how["format"], how["output"], how["quiet"])
     answer = served(words, progress_on(sys.stderr))
     kind = "throughput-latency" if "rows" in answer else "timeline"

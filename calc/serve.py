@@ -15,7 +15,7 @@ from .case import Case
 from .errors import RooflmError
 from .live import Handing, Pool, Run, run
 from .requests import served_token_time
-from .scheduler import TICKS, Counted, Kind
+from .scheduler import TICKS, Counted, Kind, StepCost
 from .served import (
     Slo,
     distribution,
@@ -158,11 +158,15 @@ def split(service: Service, made: Run, found: Any) -> dict[str, float | None]:
         sent += float((of_rows[rows] * table["steps"]).sum())
         k = table["steps"]
         busy += float((k * table["first_s"] + table["rise_s"] * k * (k - 1) / 2).sum())
+    share: float | None = sent / busy if busy else 0.0
+    if service.pool.cost is not service.steps:
+        # What rounds of drafting send is not told apart.
+        share = None
     return {
         "queueing_s": float((found.start - found.arrival).mean()),
         "prefill_s": float((found.first - found.start).mean()),
         "decode_s": float((found.finish - found.first).mean()),
-        "communication_share": sent / busy if busy else 0.0,
+        "communication_share": share,
         "busy_share": busy / (made.end * made.decoders) if made.end else 0.0,
     }
 
@@ -222,7 +226,7 @@ def at_rate(
         # Without an end of the queue these depend on how long one looks: they are no answer.
         for key in ("ttft_s", "e2e_s"):
             row[key] = dict.fromkeys(row[key])
-            row["intervals"] |= {k: None for k in row["intervals"] if k.startswith(f"{key}.")}
+            row["intervals"] |= {f"{key}.{name}": None for name in row[key]}
         row["time_split"] = row["time_split"] | {"queueing_s": None}
         row["attainment"] = row["goodput_requests_per_s"] = None
     row["closed_form"] = closed_form(service, traffic.make(rate, traffic.seed), rate)
@@ -243,7 +247,7 @@ def closed_form(service: Service, work: Workload, rate: float | None) -> dict[st
     most = service.pool.limits.sequences
 
     def token(sequences: float) -> float:
-        step = decode_time(service.steps, sequences, context)
+        step = decode_time(service.pool.cost, service.steps.kinds, sequences, context)
         return served_token_time(step, share, max(1.0, sequences), output)
 
     batch: float | None
@@ -272,14 +276,14 @@ def _little(arrived: Callable[[float], float], most: float) -> float | None:
     return high
 
 
-def decode_time(steps: Steps, sequences: float, context: float) -> float:
+def decode_time(cost: StepCost, kinds: Sequence[Kind], sequences: float, context: float) -> float:
     """Seconds of a decode step of so many equal sequences, between whole numbers a line."""
     low = max(1, int(sequences))
     share = max(0.0, sequences - low)
 
     def whole(n: int) -> float:
-        more = [_seen(kind, n, context) for kind in steps.kinds]
-        return steps.run(n, round(n * context), more)[0] / TICKS
+        more = [_seen(kind, n, context) for kind in kinds]
+        return cost.run(n, round(n * context), more)[0] / TICKS
 
     return whole(low) if not share else (1 - share) * whole(low) + share * whole(low + 1)
 

@@ -230,10 +230,10 @@ def reserved_waste(
 ) -> dict[str, float]:
     """Split caches that are reserved in one piece, as shares of the pool over the busy time.
 
-    server: one of them; held: tokens in caches times seconds; whole: tokens of the pools times seconds. token: what
-    holds tokens; future: reserved for tokens that come; internal: reserved and never used;
-    external: free while a request waits; the rest is free while none does. Source: arXiv
-    2309.06180, figure 2.
+    server: one of them; held: tokens in caches times seconds; whole: tokens of the pools times
+    seconds. token: what holds tokens; future: reserved for tokens that come; internal: reserved and
+    never used; external: free while a request waits; the rest is free while none does. Source:
+    arXiv 2309.06180, figure 2.
     """
     trace, work = run.trace, run.workload
     future = internal = external = 0.0

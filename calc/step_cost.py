@@ -577,13 +577,14 @@ def cache_room(case: Case, tokens: int, sequences: int) -> dict[str, float]:
     return {**held, "cache_pool_bytes": left, "capacity_bytes": limit}
 
 
-def make_limits(case: Case, steps: Steps, pool_bytes: float, like: Limits) -> Limits:
+def make_limits(steps: Steps, pool_bytes: float, like: Limits, beside: float = 0.0) -> Limits:
     """Fill in what the caches of a case take of a pool.
 
-    pool_bytes: for caches [B]; like: the policy, and the block. With one kind of cache a unit is a
-    block of it, else a byte.
+    pool_bytes: for caches [B]; like: the policy, and the block; beside: of the cache of a draft
+    for each token [B]. With one kind of cache a unit is a block of it, else a byte.
     """
     units, kept, fixed = cache_units(steps.case, like.block)
+    units += _whole(like.block * beside)
     # Layers that see no more than a limit are counted for the time, and for what they keep.
     kinds = tuple(replace(kind, units=0) for kind in steps.kinds) + kept
     if not kept and not fixed:

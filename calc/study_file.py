@@ -547,7 +547,7 @@ def drawn_kinds() -> tuple[str, ...]:
     """Name the kinds of figures whose answer a study has."""
     from ..plots.kinds import KINDS
 
-    without = ("accuracy", "plan", "validate")
+    without = ("accuracy", "plan", "serve", "validate")
     return tuple(name for name, kind in KINDS.items() if kind.command not in without)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .asked import Words, case_of, counting_of, group
 from .errors import RooflmError, check_choice
-from .options import HANDOFF, LAYOUT
+from .options import DRAFTED, HANDOFF, LAYOUT
 from .scheduler import TICKS, Counted, First, Limits
 from .typed import find_handoff, given
 from .units import parse_count, parse_rate, parse_share, parse_size, parse_time
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from .live import Handing
     from .serve import Service, Traffic
     from .served import Slo
+    from .speculative_steps import SpeculativeSteps
+    from .step_cost import Steps
     from .workload import Lengths, Workload
 
 SCHEDULERS: dict[str, First] = {
@@ -79,6 +81,7 @@ def find_service(words: Words) -> Service:
         first=SCHEDULERS[scheduler],
     )
     memory = cache_room(one, like.tokens, like.sequences)
+    drafting, beside = _drafting(words, one, steps, basis, memory)
     pool_bytes = memory["cache_pool_bytes"]
     typed_pool = words.get("cache")
     if typed_pool is not None:
@@ -87,7 +90,7 @@ def find_service(words: Words) -> Service:
             what = f"the caches have {memory['cache_pool_bytes'] / 1e9:,.2f} GB of memory"
             raise RooflmError(what, "--cache", "Take less.")
         memory["cache_pool_bytes"] = pool_bytes
-    limits = make_limits(one, steps, pool_bytes, like)
+    limits = make_limits(steps, pool_bytes, like, beside)
     unit_bytes = pool_bytes / limits.pool if limits.pool else 0.0
     watermark = words.get("watermark")
     if watermark is not None:
@@ -95,7 +98,7 @@ def find_service(words: Words) -> Service:
         limits = replace(limits, watermark=int(share * limits.pool))
     if swap is not None:
         limits = replace(limits, swap=int(parse_size(swap, "--swap", least=1) / unit_bytes))
-    cost: Any = UnitCost() if words.get("unit_cost") else steps
+    cost: Any = UnitCost() if words.get("unit_cost") else drafting or steps
     if words.get("unit_cost") and limits.first == "decode":
         what = "prompts that take no time have steps of their own"
         raise RooflmError(what, "--unit-cost", "Say --scheduler prefill-first, or static.")
@@ -108,7 +111,8 @@ def find_service(words: Words) -> Service:
     handing, prefill_steps, told = _handing(words, case, basis, limits)
     return Service(
         one, basis, steps, pool, memory, unit_bytes, handing,
-        told=(*_told(limits, unit_bytes, words), *told), prefill_steps=prefill_steps,
+        told=(*_told(limits, unit_bytes, words), *told, *_drafting_told(drafting)),
+        prefill_steps=prefill_steps,
     )  # fmt: skip
 
 
@@ -119,6 +123,57 @@ def _basis(words: Words, case: Case) -> str:
         check_choice(asked, ("estimate", "bound"), "--basis")
         return str(asked)
     return "bound" if case.constants is None or case.basis == "bound" else "estimate"
+
+
+def _drafting(
+    words: Words, case: Case, steps: Steps, basis: str, memory: dict[str, float]
+) -> tuple[SpeculativeSteps | None, float]:
+    """Make the step times of a server that drafts, and tell bytes of its draft's cache a token.
+
+    memory: of the device; what the draft holds is taken off the room for caches.
+    """
+    drafted = group(words, DRAFTED)
+    if all(value is None for value in drafted.values()):
+        return None, 0.0
+    from .drafts import draft_memory
+    from .speculative_steps import SpeculativeSteps, timed_contexts
+    from .typed_drafts import find_speculation
+
+    asked = find_speculation(case, drafted, counting_of(words), words.get("models"))
+    if drafted["draft_tokens"] is None and asked.shape is None:
+        what = "how many tokens a round drafts is needed"
+        raise RooflmError(what, "--draft-tokens", "Say --draft-tokens 4.")
+    gamma = 1
+    if drafted["draft_tokens"] is not None:
+        gamma = parse_count(drafted["draft_tokens"], "--draft-tokens")
+    if gamma > asked.longest:
+        what = f"the draft makes at most {asked.longest} tokens"
+        raise RooflmError(what, "--draft-tokens", "Take fewer.")
+    if steps.kinds:
+        what = "drafting is simulated for models whose layers all see everything"
+        raise RooflmError(what, "--draft", "Leave it out.")
+    proposal = asked.proposal(gamma)
+    short, long = (draft_memory(asked.draft, 1, S, proposal) for S in (1, 1001))
+    weights = float(short["draft_weights_bytes"])
+    memory["draft_weights_bytes"] = weights
+    memory["cache_pool_bytes"] -= weights
+    if memory["cache_pool_bytes"] <= 0:
+        raise RooflmError("the draft leaves no room for caches", "--draft", "Take a smaller one.")
+    beside = float(long["draft_cache_bytes"] - short["draft_cache_bytes"]) / 1000
+    longest = sum(law.most for law in _laws(words)) if words.get("trace") is None else 2**17
+    contexts = timed_contexts(min(longest, 2**20))
+    return SpeculativeSteps(steps, asked, gamma, basis, contexts), beside
+
+
+def _drafting_told(drafting: SpeculativeSteps | None) -> list[str]:
+    """Say what an approximation drafting is."""
+    if drafting is None:
+        return []
+    return [
+        f"drafting: rounds of {drafting.gamma} drafted tokens yield {drafting.tokens:.3g} on "
+        "average, and each token takes that share of a round (an approximation: tokens come "
+        "several at once, and the draft's own prefill is left out)"
+    ]
 
 
 def _contiguous(words: Words, limits: Limits) -> tuple[str, int]:
@@ -198,7 +253,7 @@ def _handing(
     steps = make_steps(found.prefill, basis)
     like = replace(limits, swap=0, watermark=0)
     room = cache_room(found.prefill, like.tokens, like.sequences)
-    own = make_limits(found.prefill, steps, room["cache_pool_bytes"], like)
+    own = make_limits(steps, room["cache_pool_bytes"], like)
     number = parse_count(given(servers, "1"), "--prefill-servers")
 
     def transfer(prompt: int) -> int:
