@@ -190,8 +190,8 @@ def _probe(study: Study, variant: str) -> Probe:
             raise RooflmError(f"'{name}' is an axis of the grid already", where)
     words = words_of(study, variant, next(combinations(study)))
     once = {**words, **{name: str(study.axes[name][0]) for name in inner_axes(study)}}
-    if study.command == "speculate":
-        answer = speculated(_costed(study, once))
+    if study.command != "sweep":
+        answer = _beside(study, once)
         case = None if words.get("model") is None else case_of(words)
         return Probe(words, case, answer, answer["rows"])
     for name, what in (("model", "model"), ("on", "machine")):
@@ -268,8 +268,8 @@ def _names_at(
     words = words_of(study, variant, combo)
     once = {**words, **{name: str(study.axes[name][0]) for name in inner_axes(study)}}
     try:
-        if study.command == "speculate":
-            return list(speculated(_costed(study, once))["rows"][0])
+        if study.command != "sweep":
+            return list(_beside(study, once)["rows"][0])
         case = case_of(words)
         row = swept(_costed(study, once))["rows"][0]
         if not has_further(study, words):
@@ -395,6 +395,15 @@ def _costed(study: Study, words: Words) -> dict[str, Any]:
     """Ask for cost where a column of it is measured."""
     priced = any(name in PRICED for name in study.measure)
     return {**words, "cost": True} if priced else dict(words)
+
+
+def _beside(study: Study, words: Words) -> dict[str, Any]:
+    """Answer a point by the command of a study that is no sweep."""
+    if study.command == "speculate":
+        return speculated(_costed(study, words))
+    from .typed_serve import served_row
+
+    return served_row(words)
 
 
 def command_line(study: Study, variant: str) -> str:
@@ -523,8 +532,8 @@ def _measured(
 def _by_rows(ready: Ready, words: Words, wanted: Sequence[str]) -> Block:
     """Work a block out row by row, as the command answers it."""
     study = ready.study
-    if study.command == "speculate":
-        rows = speculated(_costed(study, words))["rows"]
+    if study.command != "sweep":
+        rows = _beside(study, words)["rows"]
     else:
         case = case_of(words)
         try:

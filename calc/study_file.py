@@ -38,17 +38,25 @@ from .options import (
 )
 
 from .options import AccountingName, Block, Chunk, DenoiseBlock, DenoiseSteps, Prefix  # isort: skip
+from .options_serve import ENGINE, PROMISED, TRAFFIC
 from .plain import is_list, is_map, is_number
 from .units import parse_counts, parse_time
 from .yamlfile import Key, load, read_text
 
-COMMANDS = ("sweep", "speculate")
+COMMANDS = ("sweep", "speculate", "serve")
 MOST_STUDY_POINTS = 10**7
 """Points that a study may have: a file of some gigabytes."""
 MOST_VARIANTS = 100
 MOST_FILES = 20
 """Studies that extend each other."""
 
+SERVED: dict[str, Any] = {
+    name: said
+    for name, said in {**TRAFFIC, **ENGINE, **PROMISED}.items()
+    if name not in ("unit_cost", "find_rate", "sweep")
+}
+SHARED_NAMES = frozenset(("prompt", "output_tokens", "prefix", "block"))
+"""Options of live traffic that other commands have too."""
 OPTIONS: dict[str, Any] = {
     "model": ModelName, "on": On, "set": Set, "accounting": AccountingName, "batch": Batch,
     "context": Context, "phase": Phase, "prompt": Prompt, "output_tokens": OutputTokens,
@@ -56,26 +64,34 @@ OPTIONS: dict[str, Any] = {
     "denoise_block": DenoiseBlock, "denoise_steps": DenoiseSteps, "p": Draws, "q": Wants,
     "draft_cost": DraftCost, **LAYOUT, **TERMS, **HANDOFF, **COUNTED, **ESTIMATED, **COSTED,
     **FILES, **DRAFTED,
+    **{name: said for name, said in SERVED.items() if name not in SHARED_NAMES},
 }  # fmt: skip
 """Options of the commands that a study asks, by their names there."""
 
+SERVED_OPTIONS = frozenset((*SERVED, "model", "on", "set", *LAYOUT, *HANDOFF, *ESTIMATED, *FILES,
+                            *DRAFTED, *(n for n in COUNTED if n != "time_model")))  # fmt: skip
+"""Options of live traffic in a study."""
 _SPECULATED = ("p", "q", "draft_cost", *DRAFTED)
 _SWEPT = (*WORK, *DENOISED, "accounting", "tokens_per_step", *TERMS, *HANDOFF)
 _COUNTS = (
     "batch", "context", "prompt", "output_tokens", "prefix", "chunk", "block", "denoise_block",
     "denoise_steps", "tp", "pp", "ep", "dp", "cp", "replicas", "gpu_layers", "shared_prefix",
-    "draft_tokens", "draft_tp", "chains",
+    "draft_tokens", "draft_tp", "chains", "clients", "rounds", "requests", "max_sequences",
+    "max_batched_tokens", "prefix_groups", "prefill_servers", "max_len",
 )  # fmt: skip
 """Options that take whole numbers, so that an axis of them is read as on the command line."""
-_PATHS = ("models", "hardware", "calibration")
-COLUMNS = {"on": "hardware", "context": "context_tokens", "prompt": "prompt_tokens"}
+_PATHS = ("models", "hardware", "calibration", "trace")
+COLUMNS = {
+    "on": "hardware", "context": "context_tokens", "prompt": "prompt_tokens",
+    "rate": "rate_requests_per_s",
+}  # fmt: skip
 """Keys of a row that hold an option under another name."""
 
 TOP = {
     "title": "What the study is called.",
     "says": "What it shows, in sentences.",
     "extends": "Another study file, which this one adds to and overrides.",
-    "command": "The command that answers its points: sweep (default) or speculate.",
+    "command": "The command that answers its points: sweep (default), speculate or serve.",
     "base": "Options of the command, by their names with underscores.",
     "variants": "Named changes of the base: options, or the word base for the base itself.",
     "grid": "Axes: options with a list or a range; `zip` names axes that go together.",
@@ -311,8 +327,11 @@ def _choice(value: Any, known: Sequence[str], where: str) -> str:
 
 def known_options(command: str) -> dict[str, Any]:
     """Name the options of a command that a study may use."""
+    if command == "serve":
+        return {name: said for name, said in OPTIONS.items() if name in SERVED_OPTIONS}
     without = _SPECULATED if command == "sweep" else _SWEPT
-    return {name: said for name, said in OPTIONS.items() if name not in without}
+    served = SERVED.keys() - SHARED_NAMES
+    return {n: said for n, said in OPTIONS.items() if n not in without and n not in served}
 
 
 def about(option: str) -> str:
@@ -342,7 +361,8 @@ def _typed(name: str, value: Any, text: Text, key: Key) -> Any:
     if is_list(value) and name in ("tariff", "p", "q", "acceptance"):
         return ",".join(_scalar(v, text.where(*key, i)) for i, v in enumerate(value))
     written = "" if is_list(value) else _scalar(value, where)
-    counts = name in _COUNTS and "@" not in written
+    # Lengths of requests may follow a law: uniform:256-1024.
+    counts = name in _COUNTS and "@" not in written and not re.match(r"[a-z]+:", written)
     if is_list(value) or (counts and len(parse_counts(written, where)) > 1):
         fix = "Several values make an axis: write them under grid."
         raise RooflmError(f"'{name}' takes one value here", where, fix)

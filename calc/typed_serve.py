@@ -474,6 +474,35 @@ def served(words: Words, tell: Any = None) -> dict[str, Any]:
     return answer
 
 
+def served_row(words: Words) -> dict[str, Any]:
+    """Answer a point of a study of live traffic: a row with a column for every figure."""
+    answer = served(words)
+    if not answer["complete"]:
+        raise KeyboardInterrupt
+    named = {key: answer[key] for key in ("model", "hardware", "assumptions")}
+    return {**named, "rows": [_flat(answer)]}
+
+
+def _flat(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay an answer out in columns, whose names end in their units."""
+    row: dict[str, Any] = {
+        key: value for key, value in answer.items()
+        if value is None or isinstance(value, bool | int | float)
+        or key in ("load", "basis", "model", "hardware")
+    }  # fmt: skip
+    for key in ("ttft_s", "itl_s", "tpot_s", "e2e_s"):
+        name = key.removesuffix("_s")
+        row |= {f"{name}_{quantile}_s": value for quantile, value in answer[key].items()}
+        row[f"{name}_half_width_s"] = answer["intervals"].get(f"{key}.mean")
+    row |= answer["time_split"]
+    row |= {f"closed_form_{key}": value for key, value in answer["closed_form"].items()}
+    memory = answer["memory"]
+    row |= {f"cache_{key}": value for key, value in answer["cache"].items()}
+    held = ("weights_bytes", "activations_bytes", "reserve_bytes", "draft_weights_bytes")
+    row["memory_bytes"] = sum(memory.get(key, 0.0) for key in held) + memory["peak_bytes"]
+    return row | {k: v for k, v in memory.items() if k.endswith("_bytes") and k not in row}
+
+
 def parse_rates(text: str) -> list[float]:
     """Read the rates of a sweep: rate=1,2,4 or rate=1:32:x2."""
     from .units import parse_counts

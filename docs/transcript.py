@@ -85,6 +85,78 @@ def kernels() -> str:
     return "\n".join(lines)
 
 
+def served_goals() -> str:
+    """List what the simulation of traffic was to reach on published rows, and what it does."""
+    from rooflm.validate.served import goals, replays
+
+    lines = ["| of all published rows | at most | reached | |", "| :-- | --: | --: | :-- |"]
+    for what, most, reached in goals(replays()):
+        met = "" if reached <= most else "missed"
+        lines.append(f"| {what} | {100 * most:.0f} % | {100 * reached:.2f} % | {met} |")
+    return "\n".join(lines)
+
+
+SERVED_HEADS = (
+    "rows | per token: mean error | median | formula | formula, same cache | "
+    "first token: median error | within a factor of two |"
+)
+
+
+def _served_cells(told: dict[str, Any]) -> str:
+    shares = ("tpot", "tpot_median", "closed", "same_cache", "ttft_median")
+    cells = [f"{100 * told[key]:.1f} %" for key in shares]
+    return f"{told['rows']} | {' | '.join(cells)} | {100 * told['ttft_within_two']:.0f} % |"
+
+
+def served_scopes() -> str:
+    """Sum up the simulation of traffic on published rows."""
+    from rooflm.validate.served import replays, scopes, totals
+
+    lines = [f"| which | {SERVED_HEADS}", "| :-- " + "| --: " * 7 + "|"]
+    for name, some in scopes(replays()).items():
+        lines.append(f"| {name} | {_served_cells(totals(some))}")
+    return "\n".join(lines)
+
+
+def served_groups() -> str:
+    """Sum it up by model, GPU and engine."""
+    from rooflm.validate.served import groups, replays, totals
+
+    lines = [f"| model | GPU | engine | {SERVED_HEADS}", "| :-- | :-- | :-- " + "| --: " * 7 + "|"]
+    for names, some in groups(replays()).items():
+        lines.append(f"| {' | '.join(names)} | {_served_cells(totals(some))}")
+    return "\n".join(lines)
+
+
+def served_doubts() -> str:
+    """List the rows that are not held to it, and why."""
+    from rooflm.validate.served import replays
+
+    lines = ["| row | model | prompt, output, clients | why |", "| :-- | :-- | :-- | :-- |"]
+    for one in replays():
+        if one.doubt:
+            row = one.row
+            load = f"{row.prompt}, {row.generated}, {row.concurrency}"
+            lines.append(f"| {row.id} | {row.model} | {load} | {one.doubt} |")
+    return "\n".join(lines)
+
+
+def served_protocols() -> str:
+    """Compare what benchmarks may have sent."""
+    from rooflm.validate.served import EVERY, PROTOCOLS, replays, scopes, totals
+
+    lines = [
+        "| requests | per token: mean error | first token: median error | within a factor of two |",
+        "| :-- | --: | --: | --: |",
+    ]
+    for protocol in PROTOCOLS:
+        told = totals(scopes(replays(protocol))[EVERY])
+        cells = [f"{100 * told[key]:.1f} %" for key in ("tpot", "ttft_median")]
+        within = f"{100 * told['ttft_within_two']:.0f} %"
+        lines.append(f"| {protocol.name} | {' | '.join(cells)} | {within} |")
+    return "\n".join(lines)
+
+
 KEPT = "validate/results/epyc-2-cores.json"
 """The run that docs/validation.md quotes."""
 

@@ -12,6 +12,7 @@ import yaml
 
 from ..calc.engines import constants_of, find_engine
 from ..calc.errors import RooflmError
+from ..calc.estimate import Constants
 from .fits import Set, engine_of, engine_with, folds, gap, members, sets, summary
 from .predict import Prediction, predict
 from .published import Row, measured_s, rows
@@ -106,8 +107,8 @@ def judge(table: Iterable[Row]) -> list[Judged]:
     left = {p.row.id: p for p in predictions}
     for chosen in sets():
         kept = members(chosen, left.values())
-        for p, s, fold in _unseen(chosen, kept):
-            _estimated(found[p.row.id], p, s, chosen.name, fold)
+        for p, constants, fold in unseen(chosen, kept):
+            _estimated(found[p.row.id], p, p.estimate_s(constants), chosen.name, fold)
             del left[p.row.id]
     for p in left.values():
         # What no constant was fitted on is unseen with the constants of all rows.
@@ -175,8 +176,8 @@ def _estimated(row: Judged, p: Prediction, seconds: float, name: str, fold: int)
     }
 
 
-def _unseen(chosen: Set, kept: Sequence[Prediction]) -> Iterable[tuple[Prediction, float, int]]:
-    """Estimate the rows of a set, each with the constants that were fitted without its fold."""
+def unseen(chosen: Set, kept: Sequence[Prediction]) -> Iterable[tuple[Prediction, Constants, int]]:
+    """Give each row of a set the constants that were fitted without its fold, and the fold."""
     stored = unseen_constants().get(chosen.name, [])
     fold = folds([chosen.group(p) for p in kept])
     if max(fold, default=-1) >= len(stored):
@@ -188,7 +189,7 @@ def _unseen(chosen: Set, kept: Sequence[Prediction]) -> Iterable[tuple[Predictio
             if f == out:
                 constants, _ = constants_of(chosen.engine, entry, p.case.machine)
                 assert constants is not None
-                yield p, p.estimate_s(constants), f
+                yield p, constants, f
 
 
 @cache
