@@ -27,6 +27,12 @@ WORDS = {
     "intensity_flops_per_byte": "intensity", "output_usd_per_mtok": "price of output",
     "joules_per_token": "energy", "speedup": "speed-up", "acceptance": "acceptance",
     "parameters": "parameters",
+    "ttft_mean_s": "TTFT mean", "ttft_p50_s": "TTFT p50", "ttft_p90_s": "TTFT p90",
+    "ttft_p99_s": "TTFT p99", "itl_mean_s": "ITL mean", "itl_p50_s": "ITL p50",
+    "itl_p90_s": "ITL p90", "itl_p99_s": "ITL p99", "e2e_mean_s": "E2E mean",
+    "e2e_p50_s": "E2E p50", "e2e_p90_s": "E2E p90", "e2e_p99_s": "E2E p99",
+    "tpot_mean_s": "TPOT mean", "tpot_p99_s": "TPOT p99",
+    "throughput_tokens_per_s": "throughput", "communication_share": "share of messages",
 }  # fmt: skip
 
 PHASE_TIMES = {

@@ -13,7 +13,7 @@ import rooflm.calc.__main__ as entry
 
 COMMANDS = (
     "models", "hardware", "show", "fit", "sweep", "compare", "roofline", "explain", "solve",
-    "plan", "levers", "speculate", "quantize", "study", "report", "plot", "accuracy", "calibrate",
+    "plan", "levers", "speculate", "serve", "quantize", "study", "report", "plot", "accuracy", "calibrate",
     "validate",
 )  # fmt: skip
 
@@ -281,6 +281,8 @@ def formulas() -> str:
         mla,
         mlp,
         model,
+        paging,
+        queueing,
         requests,
         residual,
         rwkv,
@@ -296,8 +298,8 @@ def formulas() -> str:
     rows = ["| formula | what it computes | module |", "| :-- | :-- | :-- |"]
     modules = (
         matmul, attention, mla, sparse, compressed, state, ssm, linear_attention, rwkv, mlp,
-        experts, adapters, residual, model, timing, estimate, memory, sharing, requests, handoff,
-        diffusion, collectives, speculation, cost,
+        experts, adapters, residual, model, timing, estimate, memory, paging, sharing, requests, queueing,
+        handoff, diffusion, collectives, speculation, cost,
     )  # fmt: skip
     for module in modules:
         for name, formula in FORMULAS.items():
