@@ -567,8 +567,7 @@ def drawn_kinds() -> tuple[str, ...]:
     """Name the kinds of figures whose answer a study has."""
     from ..plots.kinds import KINDS
 
-    without = ("accuracy", "plan", "serve", "validate")
-    return tuple(name for name, kind in KINDS.items() if kind.command not in without)
+    return tuple(name for name, kind in KINDS.items() if kind.in_studies)
 
 
 def _figures(value: Any, text: Text) -> tuple[Drawn, ...]:

@@ -30,6 +30,12 @@ COMMANDS = {
     "tornado_levers": "rooflm levers llama-2-13b --on h100-sxm --batch 64",
     "plan": "rooflm plot plan llama-3-70b --on h100-sxm --devices 1:8 --context 4k",
     "accuracy": "rooflm plot accuracy --engine compiled",
+    "timeline": "rooflm plot timeline llama-3-8b --on h100-sxm --rate 13 --requests 1000 "
+    "--prompt lognormal:1024,1 --output-tokens exponential:256 --cache 16GB --replications 1",
+    "latencies": "rooflm plot latencies llama-3-8b --on h100-sxm --rate 14 --requests 1000 "
+    "--prompt lognormal:1024,1 --output-tokens exponential:256",
+    "throughput_latency": "rooflm plot throughput-latency llama-3-8b --on h100-sxm "
+    "--sweep rate=15,30,45,55,60,64 --replications 3",
 }
 """Figures that no study has, by name."""
 

@@ -25,6 +25,12 @@ def panels(drawing: Any) -> list[Any]:
     return [ax for ax in drawing.axes if ax.get_visible() and ax.get_label() != "<colorbar>"]
 
 
+def x_label(ax: Any) -> str:
+    """Tell what goes across; of panels one above the other only the lowest has it written."""
+    own = [ax, *ax.get_shared_x_axes().get_siblings(ax)]
+    return next(filter(None, (str(one.get_xlabel()) for one in own)), "")
+
+
 def _panel(ax: Any) -> dict[str, Any]:
     from matplotlib.collections import LineCollection, PathCollection, QuadMesh
     from matplotlib.container import ErrorbarContainer
@@ -35,7 +41,7 @@ def _panel(ax: Any) -> dict[str, Any]:
     walls = [c for c in segments if c.get_transform() == ax.get_xaxis_transform()]
     return {
         "title": ax.get_title(loc="left") or ax.get_title(),
-        "x": ax.get_xlabel(),
+        "x": x_label(ax),
         "y": ax.get_ylabel(),
         "lines": [
             *(_line(ax, line, named.get(id(line), label_of(line))) for line in ax.lines),
@@ -94,6 +100,8 @@ def bars_of(ax: Any) -> list[dict[str, Any]]:
     from matplotlib.container import BarContainer
 
     groups = [c for c in ax.containers if isinstance(c, BarContainer)]
+    if not groups:
+        return []
     names = {way: _names(ax, way) for way in ("x", "y")}
     ends: dict[float, list[tuple[int, float]]] = {}
     for group in groups:

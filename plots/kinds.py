@@ -22,6 +22,8 @@ class Kind:
     """The command whose answer it draws."""
     options: tuple[str, ...] = ()
     """What else its `draw` takes."""
+    in_studies: bool = True
+    """Whether the rows of a study hold what it draws."""
 
 
 KINDS = {
@@ -45,12 +47,20 @@ KINDS = {
     "speculation": Kind("Speed-up of speculation against batch.", "speculate"),
     "heatmap": Kind("A column over two others, as colours and numbers.", "sweep", ("x", "y", "z")),
     "tornado": Kind("What changes a step most: sensitivities of time, or levers.", "explain"),
-    "accuracy": Kind("Estimates against published measurements, with their bands.", "accuracy"),
-    "plan": Kind("Throughput of a device against latency: the best layouts.", "plan"),
-    "validation": Kind("Measured steps of a device against what was predicted.", "validate"),
+    "accuracy": Kind("Estimates against published measurements, with their bands.", "accuracy",
+                     in_studies=False),
+    "plan": Kind("Throughput of a device against latency: the best layouts.", "plan",
+                 in_studies=False),
+    "timeline": Kind("Live traffic over time: what decodes, what waits, the cache.", "serve",
+                     in_studies=False),
+    "latencies": Kind("How long users wait for tokens: shares of requests and tokens.", "serve",
+                      in_studies=False),
+    "throughput-latency": Kind("What users wait against throughput, rate by rate.", "serve"),
+    "validation": Kind("Measured steps of a device against what was predicted.", "validate",
+                       in_studies=False),
     "lines": Kind("One column against another.", "sweep", ("x", "y", "log")),
 }  # fmt: skip
-"""Every kind by its name, which is that of its module."""
+"""Every kind by its name, which is that of its module with a hyphen for its underscore."""
 
 
 def draw(kind: str, answer: Mapping[str, Any], **options: Any) -> Figure:
@@ -69,7 +79,7 @@ def draw(kind: str, answer: Mapping[str, Any], **options: Any) -> Figure:
             known = ", ".join(KINDS[kind].options)
             fix = f"It has {known}." if known else "It has none."
             raise RooflmError(f"the figure has no option '{printable(name, 40)}'", kind, fix)
-    module = importlib.import_module(f".{kind}", __package__)
+    module = importlib.import_module(f".{kind.replace('-', '_')}", __package__)
     from .style import plain_text
 
     try:

@@ -120,17 +120,24 @@ def annotate(ax: Any, notes: Sequence[tuple[float, float, str]]) -> None:
 def _covered(ax: Any) -> list[Any]:
     """List boxes of pixels that are covered by points, lines and texts of axes."""
     import numpy as np
-    from matplotlib.collections import PathCollection
+    from matplotlib.collections import LineCollection, PathCollection
     from matplotlib.transforms import Bbox
 
     boxes = [text.get_window_extent() for text in ax.texts if text.get_text()]
     places: list[Any] = []
+    paths: list[Any] = []
     for line in ax.lines:
         path = line.get_transform().transform(line.get_path().vertices)
+        places += list(path)
+        # Points without a line cover nothing between them.
+        paths += [path] if line.get_linestyle() != "None" else []
+    for group in ax.collections:
+        if isinstance(group, LineCollection):
+            paths += [group.get_transform().transform(s) for s in group.get_segments()]
+    for path in paths:
         for a, b in itertools.pairwise(path):
             steps = min(400, int(math.dist(a, b) // 5) + 1) if np.all(np.isfinite((a, b))) else 1
             places += [a + (b - a) * i / steps for i in range(steps + 1)]
-        places += list(path)
     for group in ax.collections:
         if isinstance(group, PathCollection):
             places += list(group.get_offset_transform().transform(group.get_offsets()))

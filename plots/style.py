@@ -47,19 +47,23 @@ Way = Literal["x", "y"]
 WAYS: tuple[Way, Way] = ("x", "y")
 
 
-def figure(columns: int, caption: str, width: float = WIDTH, height: float = HEIGHT) -> Any:
+def figure(
+    columns: int, caption: str, width: float = WIDTH, height: float = HEIGHT, rows: int = 1
+) -> Any:
     """Make a figure with axes side by side and a caption of the assumptions below.
 
-    width, height: inches of one panel. Returns the figure and the list of its axes.
+    width, height: inches of one panel; rows: of panels one above the other, which share their
+    x-axis. Returns the figure and the list of its axes, row by row.
     """
     import textwrap
 
     from matplotlib.figure import Figure
 
     lines = textwrap.wrap(caption, int(16 * width * columns), break_on_hyphens=False)
-    size = (width * columns, height + LINE * len(lines))
+    size = (width * columns, height * rows + LINE * len(lines))
     drawing = Figure(figsize=size, dpi=150, layout="constrained")
-    axes: list[Any] = list(drawing.subplots(1, columns, squeeze=False)[0])
+    shared: Any = "col" if rows > 1 else False
+    axes: list[Any] = list(drawing.subplots(rows, columns, squeeze=False, sharex=shared).flat)
     for ax in axes:
         ax.grid(True, color="#dddddd", linewidth=0.6)
         ax.set_axisbelow(True)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .blocks import LETTERS, Screen, bar_rows, cell_rows, empty, untexed
+from .data import x_label
 from .style import GREY
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def _panel(screen: Screen, ax: Any) -> list[str]:
 def _head(screen: Screen, ax: Any) -> list[str]:
     """Say what a panel shows: its title, what goes up and what goes across."""
     titles = [ax.get_title(loc=loc) for loc in ("left", "center", "right")]
-    across, up = ax.get_xlabel(), ax.get_ylabel()
+    across, up = x_label(ax), ax.get_ylabel()
     shown = " against ".join(label for label in (up, across) if label)
     bar = getattr(ax, "_colorbars", ())
     if bar:
@@ -117,7 +118,9 @@ def _canvas(screen: Screen, ax: Any) -> list[str]:
         if str(line.get_linestyle()) not in ("None", "none", " ", ""):
             _join(canvas, path, tone)
         if line.get_marker() not in (None, "None", "none", "", " "):
-            places = _within(ax, line.get_transform().transform(line.get_xydata()))
+            every = line.get_markevery()
+            shown = line.get_xydata() if every is None else line.get_xydata()[every]
+            places = _within(ax, line.get_transform().transform(shown))
             mark = _mark(screen, line.get_color(), line.get_markerfacecolor(), line.get_label())
             marks += [(x, y, mark, tone) for x, y in places]
     for group in ax.collections:
@@ -128,13 +131,24 @@ def _canvas(screen: Screen, ax: Any) -> list[str]:
             at = min(x, 1 - 0.6 / (2 * columns)), min(y, 1 - 0.6 / (4 * screen.height))
             canvas.point(*at, marker=mark, color=tone)
     for handle, text in screen.legend:
-        if text not in screen.used and _is_line(handle):
+        if text not in screen.used and text not in _elsewhere(ax) and _is_line(handle):
             screen.used[text] = "--"
     rows = canvas.plot(linesep="\n").replace("\u2800", " ").split("\n")
     labels = {round((1 - y) * (screen.height - 1)): text for y, text in ticks}
     edge = "|" if screen.ascii else "\N{BOX DRAWINGS LIGHT VERTICAL}"
     body = [f"{labels.get(i, ''):>{room}} {edge}{row}" for i, row in enumerate(rows)]
     return [*body, *_below(ax, room, columns)]
+
+
+def _elsewhere(ax: Any) -> set[str]:
+    """Name what only the legends of other panels explain."""
+    told = {
+        other: {text.get_text() for text in other.get_legend().texts}
+        for other in ax.figure.axes
+        if other.get_legend() is not None
+    }
+    own = told.pop(ax, set[str]())
+    return set[str]().union(*told.values()) - own
 
 
 def _is_line(handle: Any) -> bool:

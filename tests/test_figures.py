@@ -133,6 +133,8 @@ SPECULATE = (
     "--draft-tokens", "2,4", "--batch", "1,8,64", "--basis", "bound",
 )  # fmt: skip
 EXPLAIN = ("explain", "bound_s", "llama-2-13b", "--on", "h100-sxm", "--batch", "64")
+LIVE = ("serve", "llama-3-8b", "--on", "h100-sxm", "--requests", "150", "--replications", "2",
+        "--prompt", "lognormal:512,1")  # fmt: skip
 
 QUALITY = {"x": "memory_bytes", "y": "quality", "better": "low/high"}
 
@@ -159,6 +161,9 @@ EXAMPLES: dict[str, Made] = {
     "levers": ("tornado", lambda r: r.json("levers", *EXPLAIN[2:]), {}),
     "accuracy": ("accuracy", lambda _: judged(), {}),
     "plan": ("plan", lambda r: r.json(*PLAN), {}),
+    "timeline": ("timeline", lambda r: r.json(*LIVE, "--rate", "40", "--cache", "4GB"), {}),
+    "latencies": ("latencies", lambda r: r.json(*LIVE, "--rate", "20"), {}),
+    "throughput": ("throughput-latency", lambda r: r.json(*LIVE, "--sweep", "rate=4:512:x2"), {}),
     "validation": ("validation", lambda _: measured(), {}),
     "lines": ("lines", lambda _: study(), {"y": "time_s", "log": "xy"}),
 }
