@@ -318,9 +318,10 @@ class Server:
         del head
         return self.hold(tokens)
 
-    def take(self, head: Served, tokens: int) -> None:
-        """Admit a request: its cache covers so many tokens."""
-        self.free -= self.need(head, tokens)
+    def take(self, head: Served, tokens: int, need: int) -> None:
+        """Admit a request: its cache covers so many tokens, for which it takes units."""
+        del head, tokens
+        self.free -= need
 
     def growth(self, sequence: Served, tokens: int) -> int:
         """Count the units that the next chunk of a prompt takes."""
@@ -393,7 +394,8 @@ class Server:
                 else:
                     used += sum(self._demand[start:]) + sum(self._demand[: start + rest - block])
             self.free = free = free - used
-            self.decoded(k)
+            if self.shares:
+                self.decoded(k)
             if free < self.least_free:
                 self.least_free = free
         if self.record is not None:
@@ -613,9 +615,10 @@ class Server:
                 # A prompt longer than a step may be has one of its own.
                 if chunks and head.whole - found > room:
                     break
-                if self.need(head, head.whole) > self.free - limits.watermark:
+                need = self.need(head, head.whole)
+                if need > self.free - limits.watermark:
                     break
-                self.take(head, head.whole)
+                self.take(head, head.whole, need)
             self._take_head(head)
             head.cached = head.whole
             chunks.append((head.whole - found, found))
@@ -676,12 +679,13 @@ class Server:
             if head is None or running >= limits.sequences:
                 break
             if head.resident:
-                if self.need(head, head.cached + 1) > self.free - limits.watermark:
+                need = self.need(head, head.cached + 1)
+                if need > self.free - limits.watermark:
                     break
                 if limits.first == "decode" and room <= 0:
                     break
                 self._take_head(head)
-                self.take(head, head.cached + 1)
+                self.take(head, head.cached + 1, need)
                 head.resident = False
                 if head.room:
                     # It comes back from host memory.
@@ -695,10 +699,11 @@ class Server:
                 break
             found = self.found(head)
             take = min(room, head.whole - found)
-            if self.need(head, found + take) > self.free - limits.watermark:
+            need = self.need(head, found + take)
+            if need > self.free - limits.watermark:
                 break
             self._take_head(head)
-            self.take(head, found + take)
+            self.take(head, found + take, need)
             head.cached = found + take
             chunks.append((take, found))
             room -= take

@@ -67,8 +67,9 @@ class SharingServer(Server):
         """Count the blocks that an admission takes of those that are free."""
         return self.cache.need(self._matched(head), tokens)
 
-    def take(self, head: Served, tokens: int) -> None:
+    def take(self, head: Served, tokens: int, need: int) -> None:
         """Admit a request: it holds what was found, and takes the rest."""
+        del need
         matched = self._matched(head)
         self.cache.admit(head.i, matched, tokens)
         self.free = self.cache.free
@@ -156,9 +157,9 @@ class ReservingServer(Server):
         fits = any(length >= size for _, length in self.holes)
         return size if fits else self.limits.pool + 1
 
-    def take(self, head: Served, tokens: int) -> None:
+    def take(self, head: Served, tokens: int, need: int) -> None:
         """Reserve the first hole that is wide enough."""
-        del tokens
+        del tokens, need
         size = self.size_of(head.prompt, head.output)
         place = next(i for i, (_, length) in enumerate(self.holes) if length >= size)
         start, length = self.holes[place]

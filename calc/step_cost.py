@@ -84,6 +84,12 @@ class Steps:
 
     def __post_init__(self) -> None:
         self._curves = [self._curve(one) for one in self.seen]
+        layers, constants = self.case.model.layers, self.constants
+        self._layers = (0.0, 0.0)
+        if constants is not None:
+            prefill = constants.prefill_layer_s
+            short = layers * constants.layer_s
+            self._layers = (short, short if prefill is None else layers * prefill)
 
     def run(self, sequences: int, tokens: int, more: Sequence[Counted]) -> tuple[int, int, int]:
         """Tell the ticks of a decode step, how much longer each next one is, and for how many."""
@@ -161,7 +167,7 @@ class Steps:
             ops = [op for op in self.case.ledger(segments) if op.name not in inner]
             own = [op for op in ops if self.constants is None or op.part != "communication"]
             sent = self._sent(segments, B) - self._sent([Segment(B, 1, 0, head_rows=0)], B)
-            self._heads = [0.0, *(self._sum(own, segments, B, B) + sent)]
+            self._heads = [0.0, *(self._sum(own, segments, B, B) + sent).tolist()]
         return self._heads[rows]
 
     def _tabulate(self, rows: int) -> None:
@@ -173,11 +179,11 @@ class Steps:
         ops = [op for op in self.case.ledger(segments) if op.part not in SEEN]
         sent = self._sent(segments, T)
         if self.constants is None:
-            self.sent_s = [0.0, *(0 * T + total(op.count * op.seconds for op in ops))]
+            self.sent_s = [0.0, *(0 * T + total(op.count * op.seconds for op in ops)).tolist()]
         else:
-            self.sent_s = [0.0, *sent]
+            self.sent_s = [0.0, *sent.tolist()]
         own = [op for op in ops if self.constants is None or op.part != "communication"]
-        self._rows = [0.0, *(self._sum(own, segments, T, T) + sent)]
+        self._rows = [0.0, *(self._sum(own, segments, T, T) + sent).tolist()]
 
     def _sent(self, segments: Sequence[Segment], like: Any) -> Any:
         """Seconds of the messages of a pass with the engine; bounds have theirs in the ledger."""
@@ -208,9 +214,7 @@ class Steps:
         constants = self.constants
         if constants is None:
             return 0.0
-        prefill = constants.prefill_layer_s
-        layer = constants.layer_s if prefill is None or not long else prefill
-        return self.case.model.layers * layer + sequences * constants.sequence_s
+        return self._layers[long] + sequences * constants.sequence_s
 
     def _time(self, one: Seen, flops: float, moved: float, context: int | None) -> float:
         """Seconds of one run of an operator that depends on what sequences see."""
