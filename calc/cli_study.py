@@ -283,7 +283,7 @@ def add(app: typer.Typer) -> None:
 
     app.command()(study)
     app.command()(report)
-    kinds = [f"  {name:12} {kind.says} ({kind.command})" for name, kind in KINDS.items()]
+    kinds = [f"  {name:18} {kind.says} ({kind.command})" for name, kind in KINDS.items()]
     told = "\n".join(["\b", "Kinds, each with the command whose answer it draws:", *kinds])
     passing = {"allow_extra_args": True, "ignore_unknown_options": True}
     app.command(context_settings=passing, epilog=told)(plot)

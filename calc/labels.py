@@ -32,7 +32,9 @@ WORDS = {
     "itl_p90_s": "ITL p90", "itl_p99_s": "ITL p99", "e2e_mean_s": "E2E mean",
     "e2e_p50_s": "E2E p50", "e2e_p90_s": "E2E p90", "e2e_p99_s": "E2E p99",
     "tpot_mean_s": "TPOT mean", "tpot_p99_s": "TPOT p99",
-    "throughput_tokens_per_s": "throughput", "communication_share": "share of messages",
+    "throughput_tokens_per_s": "throughput", "rate_requests_per_s": "rate",
+    "throughput_requests_per_s": "requests that end", "capacity_requests_per_s": "capacity",
+    "goodput_requests_per_s": "goodput", "communication_share": "share of messages",
 }  # fmt: skip
 
 PHASE_TIMES = {
@@ -54,6 +56,7 @@ UNITS = (
     ("parameters", "billion", 1e-9),
     ("sequences", "sequences", 1.0),
     ("batch", "sequences", 1.0),
+    ("requests_per_s", "requests/s", 1.0),
     ("_s", "s", 1.0),
 )
 """Endings of keys, the longer first, with the unit that is shown and the factor to it."""

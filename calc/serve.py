@@ -88,10 +88,10 @@ def capacity(service: Service, workload: Workload) -> float:
     """Requests a second that a service ends when it never has to wait for one.
 
     All requests come at once; the first and the last tenth to end are left out, in which the batch
-    fills and drains.
+    fills and drains. Few requests are taken several times over, so that batches do not end as one.
     """
-    requests = len(workload.prompt)
-    flood = replace(workload, arrival=[0] * requests, clients=0, think=0)
+    flood = _flood(workload, BATCHES * service.pool.limits.sequences * service.pool.servers)
+    requests = len(flood.prompt)
     made = run(flood, service.pool, service.handing)
     if not made.complete:
         raise KeyboardInterrupt
@@ -104,13 +104,39 @@ def capacity(service: Service, workload: Workload) -> float:
     return (high - low) * TICKS / span
 
 
+BATCHES = 12
+"""Times as many requests as run at once are in a capacity run at least."""
+MOST_FLOOD = 20_000
+"""Requests of a capacity run at most, unless that many more run at once."""
+
+
+def _flood(work: Workload, least: int) -> Workload:
+    """Let all requests of a workload come at once: the first of many, or few several times over."""
+    requests = len(work.prompt)
+    size = min(requests, max(least, MOST_FLOOD))
+    times = -(-least // size)
+
+    def again(values: list[Any]) -> list[Any]:
+        return values[:size] * times
+
+    return replace(
+        work, arrival=[0] * (size * times), prompt=again(work.prompt), output=again(work.output),
+        priority=again(work.priority), prefix=again(work.prefix),
+        prefix_tokens=again(work.prefix_tokens), clients=0, think=0,
+        # The same conversation again would find all of itself.
+        session=[
+            f"{name} {turn}" if name else ""
+            for turn in range(times) for name in work.session[:size]
+        ],
+    )  # fmt: skip
+
+
 def measure(service: Service, made: Run, warm_up: int, slo: Slo) -> dict[str, Any]:
     """Take the figures out of one run, by the keys of the answer."""
     work = made.workload
     found = latencies(made, warm_up)
     done = len(found.arrival)
-    since = made.arrival[warm_up] / TICKS if 0 <= warm_up < len(made.arrival) else 0.0
-    tokens = gaps(made.steps[: made.decoders], since if warm_up else 0.0)
+    tokens = gaps(made.steps[: made.decoders], _since(made, warm_up))
     span = float(found.finish.max() - found.arrival.min()) if done else 0.0
     answer: dict[str, Any] = {
         "requests": len(work.prompt),
@@ -137,6 +163,11 @@ def measure(service: Service, made: Run, warm_up: int, slo: Slo) -> dict[str, An
     answer["engine_steps"] = sum(s.steps for s in made.servers)
     answer["events"] = sum(s.events for s in made.servers)
     return answer
+
+
+def _since(made: Run, warm_up: int) -> float:
+    """Tell when the first request that is measured came [s]."""
+    return made.arrival[warm_up] / TICKS if 0 < warm_up < len(made.arrival) else 0.0
 
 
 def split(service: Service, made: Run, found: Any) -> dict[str, float | None]:
@@ -358,7 +389,7 @@ def details(service: Service, made: Run, warm_up: int) -> dict[str, Any]:
         "over_time": over_time(made),
         "distributions": {
             "ttft_s": distribution(found.ttft),
-            "itl_s": gap_distribution(gaps(made.steps[: made.decoders])),
+            "itl_s": gap_distribution(gaps(made.steps[: made.decoders], _since(made, warm_up))),
             "e2e_s": distribution(found.e2e),
         },
     }

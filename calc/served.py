@@ -304,7 +304,8 @@ def gap_distribution(found: Gaps, points: int = 60) -> dict[str, list[float]]:
     """Times between tokens and the share of tokens that did not take longer."""
     if not found.tokens:
         return {"time_s": [], "share": []}
-    shares = np.linspace(0, 1, points + 1)[1:]
+    # Denser where the tail is: the last points are 0.1 % apart.
+    shares = np.concatenate([np.linspace(0, 1, points + 1)[1:-1], np.linspace(0.99, 1, 11)])
     return {
         "time_s": [found.quantile(float(s)) for s in shares],
         "share": [float(s) for s in shares],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from .asked import Words, case_of, counting_of, group
@@ -469,6 +469,8 @@ def served(words: Words, tell: Any = None) -> dict[str, Any]:
     else:
         row = answers.at_rate(service, traffic, traffic.rate, slo, tell, runs)
     answer = answers.frame(service, traffic, {**row, **found}, rows)
+    if slo.says:
+        answer["slo"] = asdict(slo)
     if runs:
         answer |= answers.details(service, runs[0], traffic.warm_up)
     return answer

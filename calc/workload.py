@@ -334,7 +334,9 @@ def closed_loop(
         think=round(exact(think) * TICKS),
         told=(
             f"{clients:,} clients start{start} and send {rounds:,} requests each, the next "
-            f"{wait} one has ended, seed {seed}",
+            f"{wait} one has ended, seed {seed}"
+            if clients > 1
+            else f"1 client sends {rounds:,} requests, the next {wait} one has ended, seed {seed}",
             _said(prompt, output),
         ),
     )
@@ -348,9 +350,9 @@ def shared_prefix(workload: Workload, tokens: int, groups: int, seed: int) -> Wo
     shares all but its last token.
     """
     if tokens < 1 or groups < 1:
-        raise RooflmError("a shared prefix has at least 1 token and 1 group", "--shared-prefix")
+        raise RooflmError("a shared prefix has at least 1 token and 1 group", "--prefix")
     if workload.prefix:
-        raise RooflmError("the requests have prefixes of their own already", "--shared-prefix")
+        raise RooflmError("the requests have prefixes of their own already", "--prefix")
     drawn = _stream(seed, "prefixes").integers(0, groups, len(workload.prompt)).tolist()
     names = {k: f"prefix-{k}" for k in set(drawn)}
     own = [min(tokens, prompt - 1) for prompt in workload.prompt]
