@@ -543,7 +543,7 @@ WRONG = {
     "base: {model: llama-2-13, on: h100-sxm}": ("1:8", "llama-2-13b"),
     "base: {on: h100-sxm}": ("1:1", "no model is named"),
     "base: {model: llama-2-13b}": ("1:1", "no machine is named"),
-    BASE + "command: fit": ("2:1", "Known: sweep or speculate"),
+    BASE + "command: fit": ("2:1", "Known: sweep, speculate or serve"),
     "base: [1]": ("1:1", "is a mapping"),
     "base: {model: [a, b], on: h100-sxm}": ("1:8", "takes one value here"),
     "extends: nowhere.yaml": ("1:1", "there is no file"),
