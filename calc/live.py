@@ -7,13 +7,15 @@ has.
 
 from __future__ import annotations
 
+import gc
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from .errors import RooflmError
-from .scheduler import ROWS, TICKS, Late, Limits, Row, Server, StepCost, Trace, new_trace
+from .scheduler import ROWS, TICKS, WIDTH, Late, Limits, Server, StepCost, Trace, new_trace
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,7 +30,7 @@ COLUMNS = (
     "steps", "decoding", "late", "first_s", "rise_s", "prompt_tokens", "start_s", "free_units",
     "waiting", "held_tokens",
 )  # fmt: skip
-"""What is kept of the steps between two events, see `scheduler.Row`."""
+"""What is kept of the steps between two events, see `scheduler.WIDTH`."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +63,12 @@ class Steps:
     parts: list[NDArray[np.float64]] = field(default_factory=list["NDArray[np.float64]"])
     late: list[NDArray[np.float64]] = field(default_factory=list["NDArray[np.float64]"])
 
-    def record(self, rows: list[Row], late: list[Late]) -> None:
+    def record(self, rows: array[float], late: list[Late]) -> None:
         """Keep rows of steps as seconds and counts."""
         import numpy as np
 
         if rows:
-            part = np.array(rows, dtype=float)
+            part = np.array(rows).reshape(-1, WIDTH)
             part[:, (3, 4, 6)] /= TICKS
             self.parts.append(part)
         if late:
@@ -142,6 +144,10 @@ def run(
             arrival[j] = now + workload.think
             _submit(made, made.servers[j % workload.clients % pool.servers], j)
 
+    # Nothing in a run refers to itself: looking for that would walk over all requests again and
+    # again.
+    collects = gc.isenabled()
+    gc.disable()
     try:
         if handing is None:
             _add(made, pool, trace, ended, progress)
@@ -150,6 +156,9 @@ def run(
             _hand_over(made, pool, handing, ended, progress)
     except KeyboardInterrupt:
         made.complete = False
+    finally:
+        if collects:
+            gc.enable()
     for server in made.servers:
         server.flush()
     return made
@@ -164,9 +173,9 @@ def _add(
     for _ in range(pool.servers):
         steps = Steps()
 
-        def record(rows: list[Row], late: list[Late], steps: Steps = steps) -> None:
+        def record(rows: array[float], late: list[Late], steps: Steps = steps) -> None:
             steps.record(rows, late)
-            if len(rows) >= ROWS:
+            if len(rows) >= ROWS * WIDTH:
                 progress()
 
         server = _server(made.workload, pool)(
@@ -214,7 +223,9 @@ def _serve(made: Run, pool: Pool, arrival: Sequence[int]) -> None:
     """Route the requests to servers, and let these run."""
     work, servers = made.workload, made.servers
     opening = range(len(arrival)) if not work.clients else range(min(work.clients, len(arrival)))
-    if pool.servers == 1 or pool.routing == "round-robin":
+    if pool.servers == 1 and not work.clients and not work.priority:
+        servers[0].submit_all(arrival, work.prompt, work.output)
+    elif pool.servers == 1 or pool.routing == "round-robin":
         for i in opening:
             _submit(made, servers[i % pool.servers], i)
     else:
@@ -312,22 +323,16 @@ def _refuse_misfits(workload: Workload, pool: Pool, handing: Handing | None) -> 
         raise RooflmError(what, "--routing", "Leave it out, or say --rate.")
     one = Server(pool.cost, pool.limits, new_trace(0))
     room = pool.limits.pool - pool.limits.watermark
-    checked: set[tuple[int, int]] = set()
-    for i, pair in enumerate(zip(workload.prompt, workload.output, strict=True)):
-        if pair in checked:
-            continue
-        checked.add(pair)
-        if len(checked) > MOST_CHECKED:
-            checked.clear()
-        need = one.hold(pair[0] + pair[1] - (pool.limits.first != "static"))
-        if pool.reserve:
-            need = max(reserved_tokens(pool.reserve, *pair, pool.longest), sum(pair) - 1)
-            room = min(room, pool.longest) if pool.reserve == "longest" else room
-        if need > room:
-            held = f"{pair[0]:,} tokens of prompt and {pair[1]:,} of output"
-            what = f"request {i + 1} ({held}) never fits: it takes {need:,} of {room:,} units"
-            raise RooflmError(what, "--prompt", "Take shorter requests, or more memory.")
-
-
-MOST_CHECKED = 100_000
-"""Different lengths of requests that are remembered as checked."""
+    # What a request takes grows with its tokens: where the longest fits, all do.
+    longest, i = max((p + o, -i) for i, (p, o) in enumerate(
+        zip(workload.prompt, workload.output, strict=True)))  # fmt: skip
+    i = -i
+    prompt, output = workload.prompt[i], workload.output[i]
+    need = one.hold(longest - (pool.limits.first != "static"))
+    if pool.reserve:
+        need = max(reserved_tokens(pool.reserve, prompt, output, pool.longest), longest - 1)
+        room = min(room, pool.longest)
+    if need > room:
+        held = f"{prompt:,} tokens of prompt and {output:,} of output"
+        what = f"request {i + 1} ({held}) never fits: it takes {need:,} of {room:,} units"
+        raise RooflmError(what, "--prompt", "Take shorter requests, or more memory.")

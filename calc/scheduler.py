@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import heapq
 import math
-from bisect import bisect_right, insort
+from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
@@ -97,8 +98,8 @@ class Served:
     i: int
     prompt: int
     output: int
-    rank: tuple[int, int, int]
-    """Order among others: priority, arrival, number."""
+    rank: tuple[int, ...]
+    """Order among others: priority, arrival, number; empty where there are no priorities."""
     generated: int = 0
     cached: int = 0
     """Tokens in the cache at step `since`."""
@@ -149,11 +150,13 @@ def new_trace(requests: int) -> Trace:
     return Trace([-1] * requests, [-1] * requests, [-1] * requests)
 
 
-Row = tuple[int, int, int, int, int, int, int, int, int, int]
-"""Steps of a server between two events: how many, sequences that decode, how many of these had
-their last token before the step, ticks of the first step, how much longer each next one is, tokens
-of prompts in each, when they began [ticks], units of the pool that are free after them, requests
-that wait, and tokens in the caches of those that decode before them."""
+WIDTH = 10
+"""Numbers of a row, which tells of the steps of a server between two events: how many, sequences
+that decode, how many of these had their last token before the step, ticks of the first step, how
+much longer each next one is, tokens of prompts in each, when they began [ticks], units of the pool
+that are free after them, requests that wait, and tokens in the caches of those that decode before
+them. Rows follow each other in one array of floats: ticks beyond 2**53 lose digits that no
+statistic shows."""
 Late = tuple[int, int]
 """Tokens that came later than a step after the one before: how many, and after what time."""
 ROWS = 65_536
@@ -172,7 +175,7 @@ class Server:
 
     def __init__(
         self, cost: StepCost, limits: Limits, trace: Trace,
-        record: Callable[[list[Row], list[Late]], None] | None = None,
+        record: Callable[[array[float], list[Late]], None] | None = None,
         ended: Callable[[int, int], None] | None = None,
         ranked: bool = False,
     ) -> None:  # fmt: skip
@@ -186,8 +189,12 @@ class Server:
         self.clock = self.steps = self.events = self.swaps = self.idle = 0
         self.free = self.least_free = limits.pool
         self.host = limits.swap
-        self._coming: list[tuple[int, int, Served]] = []
+        # Arrivals in order, and who comes: a request, or the number of one that `submit_all` knows.
+        self._at: list[int] = []
+        self._who: list[int | Served] = []
         self._next = 0
+        self._prompt: Sequence[int] = ()
+        self._output: Sequence[int] = ()
         self.waiting = Queue(ranked)
         self.running: dict[Served, None] = {}
         self._serial = self._order = 0
@@ -199,9 +206,15 @@ class Server:
         self._keeps = [kind for kind in limits.kinds if kind.units]
         # Units that the next tokens take, by the step, and in a whole turn of a block.
         self._demand = [0] * limits.block
+        # Up to so many sequences an arrival may be admitted while steps run.
+        self._open = limits.sequences
+        if limits.first == "decode":
+            self._open = min(limits.sequences, limits.tokens)
+        elif limits.first == "static":
+            self._open = 0
         self._turn = 0
         self.partial: Served | None = None
-        self._rows: list[Row] = []
+        self._rows = array("d")
         self.late: list[Late] = []
         # Sequences that wait for steps that computed prompts alone: how many, in the order of the
         # batch, and when their last token came.
@@ -212,83 +225,109 @@ class Server:
         generated: int = 0,
     ) -> None:  # fmt: skip
         """Hand over a request; with generated tokens, its cache was computed elsewhere."""
-        sequence = Served(i, prompt, output, (priority, arrival, i), generated)
+        rank = (priority, arrival, i) if self.waiting.ranked else ()
+        sequence = Served(i, prompt, output, rank, generated)
         if generated:
             sequence.resident, sequence.cached = True, prompt + generated - 1
             sequence.last = arrival
-        entry = (arrival, i, sequence)
-        if self._coming and entry < self._coming[-1]:
-            insort(self._coming, entry, lo=self._next)
-        else:
-            self._coming.append(entry)
+        place = len(self._at)
+        if self._at and arrival <= self._at[-1]:
+            place = bisect_right(self._at, arrival, lo=self._next)
+            # Those that come at once are in the order of their numbers.
+            while place > self._next and self._at[place - 1] == arrival and self._i(place - 1) > i:
+                place -= 1
+        self._at.insert(place, arrival)
+        self._who.insert(place, sequence)
+
+    def submit_all(
+        self, arrival: Sequence[int], prompt: Sequence[int], output: Sequence[int]
+    ) -> None:
+        """Hand over all requests of a workload, by their numbers and in the order of arrival."""
+        self._at, self._who = list(arrival), list(range(len(arrival)))
+        self._prompt, self._output = prompt, output
+
+    def _i(self, place: int) -> int:
+        """Tell the number of a request that comes."""
+        one = self._who[place]
+        return one if isinstance(one, int) else one.i
 
     @property
     def done(self) -> bool:
         """Tell whether every request has come and gone."""
-        return not (
-            self.running or self.waiting.head or self.partial or self._next < len(self._coming)
-        )
+        return not (self.running or self.waiting.head or self.partial or self._next < len(self._at))
 
     @property
     def load(self) -> int:
         """Requests that have come and are not done."""
-        coming = bisect_right(self._coming, (self.clock, math.inf), lo=self._next) - self._next  # pyright: ignore[reportArgumentType]
+        coming = bisect_right(self._at, self.clock, lo=self._next) - self._next
         return len(self.running) + len(self.waiting) + (self.partial is not None) + coming
 
     def advance(self, until: int | None = None) -> None:
         """Run until no step begins before a time, or until all is done."""
-        while not self.done and (until is None or self.clock < until):
-            self._arrive()
-            if not (self.running or self.partial or self.waiting.head):
-                arrival = self._coming[self._next][0]
+        # This loop and what it calls run a few times for each request: names are kept at hand.
+        at, waiting, running, rows = self._at, self.waiting, self.running, self._rows
+        block, whole_first = self.limits.block, self.limits.first != "decode"
+        while until is None or self.clock < until:
+            if self._next < len(at) and at[self._next] <= self.clock:
+                self._arrive()
+            head = waiting.head
+            if head is None and self.partial is None and not running:
+                if self._next >= len(at):
+                    return
+                arrival = at[self._next]
                 if until is not None and arrival >= until:
                     return
                 self.idle += arrival - self.clock
                 self.clock = arrival
                 continue
             self.events += 1
-            head = self._admissible()
-            if head is not None and self.limits.first != "decode" and not head.resident:
+            if head is not None:
+                head = self._admissible(head)
+            if head is not None and whole_first and not head.resident:
                 self._prefill()
-            elif head is not None or self.partial or not self._decode_fits():
+            elif (
+                head is not None or self.partial is not None
+                or self._demand[self.steps % block] > self.free
+            ):  # fmt: skip
                 self._step()
             else:
                 self._run(until)
-            if len(self._rows) >= ROWS:
+            if len(rows) >= ROWS * WIDTH:
                 self.flush()
 
     def flush(self) -> None:
         """Hand over the rows that were kept."""
         if self.record is not None:
             self.record(self._rows, self.late)
-        self._rows.clear()
+        del self._rows[:]
         self.late.clear()
 
     def _arrive(self) -> None:
         """Queue the requests that have come."""
-        coming, clock = self._coming, self.clock
-        while self._next < len(coming) and coming[self._next][0] <= clock:
-            self.waiting.append(coming[self._next][2])
-            self._next += 1
-        if self._next > 65_536:
-            del coming[: self._next]
+        at, who, clock, place = self._at, self._who, self.clock, self._next
+        while place < len(at) and at[place] <= clock:
+            one = who[place]
+            if isinstance(one, int):
+                one = Served(one, self._prompt[one], self._output[one], ())
+            self.waiting.append(one)
+            place += 1
+        self._next = place
+        if place > ROWS:
+            del at[:place], who[:place]
             self._next = 0
-
-    def _decode_fits(self) -> bool:
-        return self._demand[self.steps % self.limits.block] <= self.free
 
     def hold(self, tokens: int) -> int:
         """Count the units that the cache of a sequence takes."""
-        block = self.limits.block
-        held = self.limits.fixed + -(-tokens // block) * self.limits.units
+        limits = self.limits
+        held = limits.fixed - -tokens // limits.block * limits.units
         for kind in self._keeps:
-            held += -(-min(tokens, kind.limit) // block) * kind.units
+            held -= -min(tokens, kind.limit) // limits.block * kind.units
         return held
 
-    def _admissible(self) -> Served | None:
-        """Find the request that the next step admits, if it admits any."""
-        head, limits = self.waiting.head, self.limits
-        if head is None or len(self.running) >= limits.sequences:
+    def _admissible(self, head: Served) -> Served | None:
+        """Tell whether the next step admits a request that heads the queue."""
+        limits = self.limits
+        if len(self.running) >= limits.sequences:
             return None
         if limits.first == "static":
             return None if self.running else head
@@ -302,8 +341,8 @@ class Server:
         if head.resident:
             tokens = head.cached + 1
         else:
-            found = self.found(head)
-            tokens = found + min(room, head.whole - found)
+            found = self.found(head) if self.shares else 0
+            tokens = found + min(room, head.prompt + head.generated - found)
         return head if self.need(head, tokens) <= spare else None
 
     # What caches take: overridden where they are shared, or reserved in one piece.
@@ -364,8 +403,8 @@ class Server:
         k = ends[0][0] - step
         while turns and turns[0][3].serial != turns[0][1]:
             heapq.heappop(turns)
-        if turns:
-            k = min(k, turns[0][0] - step)
+        if turns and turns[0][0] - step < k:
+            k = turns[0][0] - step
         free, turn = self.free, self._turn
         # Even if all needed a block in the first step of each turn, so many turns would fit.
         if turn and k > (free // turn - 1) * block:
@@ -374,16 +413,20 @@ class Server:
         if most < k:
             k = most
         stop = until
-        if self._next < len(self._coming) and self._could_admit(n):
-            arrival = self._coming[self._next][0]
-            stop = arrival if stop is None or arrival < stop else stop
-        if stop is not None:
-            gap = stop - self.clock
-            # A square root costs more than a product.
-            if k * first + rise * (k * (k - 1) // 2) > gap:
-                k = min(k, steps_until(first, rise, gap))
+        # What heads the queue does not fit; only who overtakes it might.
+        if (
+            self._next < len(self._at) and n < self._open
+            and (self.waiting.head is None or self.waiting.ranked)
+        ):  # fmt: skip
+            arrival = self._at[self._next]
+            if stop is None or arrival < stop:
+                stop = arrival
         started = self.clock
-        self.clock += k * first + rise * (k * (k - 1) // 2)
+        taken = k * first + rise * (k * (k - 1) // 2)
+        if stop is not None and taken > stop - started:
+            k = min(k, steps_until(first, rise, stop - started))
+            taken = k * first + rise * (k * (k - 1) // 2)
+        self.clock = started + taken
         if turn:
             whole, rest = divmod(k, block)
             used = whole * turn
@@ -392,7 +435,7 @@ class Server:
                 if start + rest <= block:
                     used += sum(self._demand[start : start + rest])
                 else:
-                    used += sum(self._demand[start:]) + sum(self._demand[: start + rest - block])
+                    used += turn - sum(self._demand[start + rest - block : start])
             self.free = free = free - used
             if self.shares:
                 self.decoded(k)
@@ -402,33 +445,24 @@ class Server:
             late = self._note_late(started + first) if self._held_up else 0
             waiting, held = len(self.waiting), self._tokens
             if late and k > 1:
-                self._rows.append((1, n, late, first, 0, 0, started, free, waiting, held))
-                self._rows.append(
+                self._rows.extend((1, n, late, first, 0, 0, started, free, waiting, held))
+                self._rows.extend(
                     (k - 1, n, 0, first + rise, rise, 0, started + first, free, waiting, held + n)
                 )
             else:
-                self._rows.append((k, n, late, first, rise, 0, started, free, waiting, held))
-        self.steps = step + k
+                self._rows.extend((k, n, late, first, rise, 0, started, free, waiting, held))
+        self.steps = step = step + k
         self._tokens += n * k
         for counted in self._more:
             counted.tokens += counted.growing * k
-        self._complete()
+        if ends[0][0] <= step or (turns and turns[0][0] <= step):
+            self._complete()
 
     def _note_late(self, now: int) -> int:
         """Note the tokens of sequences that wait since a time before this step; counts them."""
         groups, self._held_up = self._held_up, []
         self.late += [(count, now - last) for count, last in groups]
         return sum(count for count, _ in groups)
-
-    def _could_admit(self, running: int) -> bool:
-        """Tell whether an arrival may be admitted while steps run."""
-        limits = self.limits
-        if running >= limits.sequences or limits.first == "static":
-            return False
-        if limits.first == "decode" and running >= limits.tokens:
-            return False
-        # What heads the queue does not fit; only who overtakes it might.
-        return self.waiting.head is None or self.waiting.ranked
 
     def _steps_of_pool(self, most: int, step: int) -> int:
         """Count the steps, up to a number, that the free units last; at least one does."""
@@ -543,7 +577,11 @@ class Server:
         """Run one step that may preempt, go on with a prompt, and admit others."""
         limits, step, started = self.limits, self.steps, self.clock
         index = step % limits.block
-        gave_way, moved = self.make_room(index)
+        gave_way, moved = False, 0
+        if self.shares or self._demand[index] > self.free:
+            gave_way, moved = self.make_room(index)
+        else:
+            self.free -= self._demand[index]
         decoding = len(self.running)
         tokens = self._tokens + decoding
         room = limits.tokens - decoding if limits.first == "decode" else 0
@@ -570,10 +608,11 @@ class Server:
         taken += moved
         self.clock += taken
         if self.record is not None:
-            late = self._note_late(self.clock) + len(joined)
-            self.late += [(1, self.clock - sequence.last) for sequence in joined]
-            computed, held = sum(T for T, _ in chunks), self._tokens
-            self._rows.append(
+            late = len(joined) + (self._note_late(self.clock) if self._held_up else 0)
+            for sequence in joined:
+                self.late.append((1, self.clock - sequence.last))
+            computed, held = _new_tokens(chunks), self._tokens
+            self._rows.extend(
                 (1, decoding, late, taken, 0, computed, started, self.free, len(self.waiting), held)
             )
         self.steps += 1
@@ -591,7 +630,9 @@ class Server:
                 if sequence in self.running:
                     del self.running[sequence]
                     self.running[sequence] = None
-        self._complete()
+        step += 1
+        if (self._ends and self._ends[0][0] <= step) or (self._turns and self._turns[0][0] <= step):
+            self._complete()
 
     def _prefill(self) -> None:
         """Run one step that computes whole prompts, while decoding waits."""
@@ -634,8 +675,8 @@ class Server:
         taken = self.cost.mixed(0, 0, self._more, chunks, len(through))
         self.clock += taken
         if self.record is not None:
-            computed, held, waits = sum(T for T, _ in chunks), self._tokens, len(self.waiting)
-            self._rows.append((1, 0, 0, taken, 0, computed, started, self.free, waits, held))
+            computed, held, waits = _new_tokens(chunks), self._tokens, len(self.waiting)
+            self._rows.extend((1, 0, 0, taken, 0, computed, started, self.free, waits, held))
             # Their next token comes after this step and the one that makes it.
             on_time = len(self.running) - sum(count for count, _ in self._held_up)
             if on_time:
@@ -697,8 +738,9 @@ class Server:
                 continue
             if room <= 0:
                 break
-            found = self.found(head)
-            take = min(room, head.whole - found)
+            found = self.found(head) if self.shares else 0
+            whole = head.prompt + head.generated
+            take = min(room, whole - found)
             need = self.need(head, found + take)
             if need > self.free - limits.watermark:
                 break
@@ -707,7 +749,7 @@ class Server:
             head.cached = found + take
             chunks.append((take, found))
             room -= take
-            if head.cached == head.whole:
+            if head.cached == whole:
                 through.append(head)
             else:
                 self.partial = head
@@ -785,6 +827,10 @@ class Server:
             partial = [] if self.partial is None else [self.partial]
             return max([*self.running, *partial], key=lambda s: s.rank)
         return self.partial if self.partial is not None else next(reversed(self.running))
+
+
+def _new_tokens(chunks: Sequence[tuple[int, int]]) -> int:
+    return chunks[0][0] if len(chunks) == 1 else sum(new for new, _ in chunks)
 
 
 def steps_until(first: int, rise: int, gap: int) -> int:

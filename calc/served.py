@@ -131,14 +131,29 @@ class Gaps:
 
     def quantile(self, share: float) -> float:
         """Least time that a share of the gaps does not pass, to 1e-9 of it [s]."""
-        low, high = 0.0, float((self.first + self.rise * (self.k - 1)).max())
+        target = share * self.tokens
+        weights, last = self.k * self.count, self.first + self.rise * (self.k - 1)
+        # A series is nowhere below its first gap, and nowhere above its last one.
+        low, high = _weighted(self.first, weights, target), _weighted(last, weights, target)
+        done = last <= low
+        base, inside = float(weights[done].sum()), ~done & (self.first <= high)
+        rest = Gaps(self.k[inside], self.count[inside], self.first[inside], self.rise[inside])
+        if base + rest.below(low) >= target:
+            return low
         while high - low > 1e-9 * high:
             middle = (low + high) / 2
-            if self.below(middle) >= share * self.tokens:
+            if base + rest.below(middle) >= target:
                 high = middle
             else:
                 low = middle
         return high
+
+
+def _weighted(values: Array, weights: Array, target: float) -> float:
+    """Find the least value up to which weights add up to a target."""
+    order = np.argsort(values)
+    place = int(np.searchsorted(np.cumsum(weights[order]), target * (1 - 1e-12)))
+    return float(values[order[min(place, len(order) - 1)]])
 
 
 def gaps(steps: Sequence[Steps], since: float = 0.0) -> Gaps:

@@ -84,9 +84,13 @@ class Steps:
 
     def __post_init__(self) -> None:
         self._curves = [self._curve(one) for one in self.seen]
+        one = self.seen[0] if len(self.seen) == 1 else None
+        plain = one is not None and one.kind is None and type(one.mixer) is Attention
+        self._plain = self._curves[0] if plain else None
         layers, constants = self.case.model.layers, self.constants
-        self._layers = (0.0, 0.0)
+        self._layers, self._sequence = (0.0, 0.0), 0.0
         if constants is not None:
+            self._sequence = constants.sequence_s
             prefill = constants.prefill_layer_s
             short = layers * constants.layer_s
             self._layers = (short, short if prefill is None else layers * prefill)
@@ -122,14 +126,28 @@ class Steps:
         chunks: Sequence[tuple[int, int]], ends: int,
     ) -> int:  # fmt: skip
         """Tell the ticks of a step that computes prompts as well."""
-        rows = sequences
-        context = 0
+        rows, context = sequences, 0
         for new, cached in chunks:
             rows += new
-            if new > DECODE_TOKENS:
-                context = max(context, new + cached)
-        seconds = self.row_time(rows) + self.head_time(sequences + ends)
-        seconds += self._fixed(sequences + len(chunks), context > 0)
+            if new > DECODE_TOKENS and new + cached > context:
+                context = new + cached
+        heads = sequences + ends
+        if rows >= len(self._rows) or heads >= len(self._heads):
+            self.row_time(rows)
+            self.head_time(heads)
+        seconds = self._rows[rows] + self._heads[heads] + self._layers[context > 0]
+        seconds += (sequences + len(chunks)) * self._sequence
+        if self._plain is not None:
+            # One kind of attention that sees everything: pairs and tokens are sums.
+            pairs = seen = tokens
+            for new, cached in chunks:
+                pairs += PLAIN_PAIRS(cached, new)
+                seen += new + cached
+            curve = self._plain
+            flops = curve.fixed_flops * sequences + curve.each_flops * pairs
+            moved = curve.weights + curve.fixed_bytes * sequences + curve.each_bytes * seen
+            seconds += curve.count * curve.time(flops, moved, context)
+            return round(seconds * TICKS)
         works = [self._chunk(chunk) for chunk in chunks]
         place = 0
         for curve in self._curves:
@@ -211,10 +229,7 @@ class Steps:
 
     def _fixed(self, sequences: int, long: bool) -> float:
         """Seconds that layers and sequences cost an engine."""
-        constants = self.constants
-        if constants is None:
-            return 0.0
-        return self._layers[long] + sequences * constants.sequence_s
+        return self._layers[long] + sequences * self._sequence
 
     def _time(self, one: Seen, flops: float, moved: float, context: int | None) -> float:
         """Seconds of one run of an operator that depends on what sequences see."""

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rooflm.calc.scheduler import Kind, Late, Limits, Row, Server, new_trace, steps_until
+from rooflm.calc.scheduler import WIDTH, Kind, Late, Limits, Server, new_trace, steps_until
 from rooflm.calc.sharing_server import SharingServer, keys_of
 from rooflm.calc.workload import Workload
 
@@ -102,7 +102,9 @@ def workload(seed: int, first: str) -> Load:
         swap=chance.choice([3, 30]) if "swap" in has else 0,
     )
     server = Server(Ticks(chance, 0), limits, new_trace(0))
-    arrivals, prompts, outputs = [], [], []
+    arrivals: list[int] = []
+    prompts: list[int] = []
+    outputs: list[int] = []
     now = 0
     for _ in range(chance.randrange(1, 14)):
         now += chance.choice([0, 0, chance.randrange(400), 10 * chance.randrange(20)])
@@ -132,12 +134,12 @@ def workload(seed: int, first: str) -> Load:
     return load
 
 
-def start(load: Load) -> tuple[Server, list[Row], list[Late]]:
+def start(load: Load) -> tuple[Server, list[float], list[Late]]:
     """Hand the requests to a server; what it tells of steps and of late tokens is kept."""
-    rows: list[Row] = []
+    rows: list[float] = []
     late: list[Late] = []
 
-    def record(some: list[Row], others: list[Late]) -> None:
+    def record(some: Sequence[float], others: list[Late]) -> None:
         rows.extend(some)
         late.extend(others)
 
@@ -162,11 +164,12 @@ def start(load: Load) -> tuple[Server, list[Row], list[Late]]:
     return server, rows, late
 
 
-def kept(server: Server, rows: list[Row], late: list[Late]) -> dict[str, Any]:
+def kept(server: Server, rows: list[float], late: list[Late]) -> dict[str, Any]:
     """Tell what became of the requests, as the loop over tokens does."""
     server.flush()
     gaps = [gap for count, gap in late for _ in range(count)]
-    for k, n, told_late, first, rise, *_ in rows:
+    for place in range(0, len(rows), WIDTH):
+        k, n, told_late, first, rise = map(int, rows[place : place + 5])
         gaps += [first + j * rise for j in range(k) for _ in range(n - told_late)]
     trace = server.trace
     return {
