@@ -8,7 +8,7 @@ has.
 from __future__ import annotations
 
 import gc
-from array import array
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -63,12 +63,12 @@ class Steps:
     parts: list[NDArray[np.float64]] = field(default_factory=list["NDArray[np.float64]"])
     late: list[NDArray[np.float64]] = field(default_factory=list["NDArray[np.float64]"])
 
-    def record(self, rows: array[float], late: list[Late]) -> None:
+    def record(self, rows: list[int], late: list[Late]) -> None:
         """Keep rows of steps as seconds and counts."""
         import numpy as np
 
         if rows:
-            part = np.array(rows).reshape(-1, WIDTH)
+            part = np.fromiter(rows, dtype=float, count=len(rows)).reshape(-1, WIDTH)
             part[:, (3, 4, 6)] /= TICKS
             self.parts.append(part)
         if late:
@@ -136,7 +136,7 @@ def run(
     trace = new_trace(requests)
     made = Run(workload, arrival, trace, [], [], pool.servers)
 
-    def ended(i: int, now: int) -> None:
+    def noted(i: int, now: int) -> None:
         nonlocal done
         done += 1
         if workload.clients and i + workload.clients < requests:
@@ -144,6 +144,7 @@ def run(
             arrival[j] = now + workload.think
             _submit(made, made.servers[j % workload.clients % pool.servers], j)
 
+    ended = noted if workload.clients or tell is not None else None
     # Nothing in a run refers to itself: looking for that would walk over all requests again and
     # again.
     collects = gc.isenabled()
@@ -173,7 +174,7 @@ def _add(
     for _ in range(pool.servers):
         steps = Steps()
 
-        def record(rows: array[float], late: list[Late], steps: Steps = steps) -> None:
+        def record(rows: list[int], late: list[Late], steps: Steps = steps) -> None:
             steps.record(rows, late)
             if len(rows) >= ROWS * WIDTH:
                 progress()
@@ -264,7 +265,7 @@ what it has in its cache."""
 
 
 def _hand_over(
-    made: Run, pool: Pool, handing: Handing, ended: Callable[[int, int], None],
+    made: Run, pool: Pool, handing: Handing, ended: Callable[[int, int], None] | None,
     progress: Callable[[], None],
 ) -> None:  # fmt: skip
     """Compute all prompts on machines of their own, send the caches, and decode."""
@@ -300,7 +301,8 @@ def _hand_over(
             server = min(made.servers, key=lambda s: s.load)
         if work.output[i] == 1:
             made.trace.finish[i] = made.trace.first[i]
-            ended(i, made.trace.first[i])
+            if ended is not None:
+                ended(i, made.trace.first[i])
             continue
         _submit(made, server, i, made.trace.first[i], generated=1)
     for server in made.servers:
@@ -324,9 +326,9 @@ def _refuse_misfits(workload: Workload, pool: Pool, handing: Handing | None) -> 
     one = Server(pool.cost, pool.limits, new_trace(0))
     room = pool.limits.pool - pool.limits.watermark
     # What a request takes grows with its tokens: where the longest fits, all do.
-    longest, i = max((p + o, -i) for i, (p, o) in enumerate(
-        zip(workload.prompt, workload.output, strict=True)))  # fmt: skip
-    i = -i
+    wholes = list(map(operator.add, workload.prompt, workload.output))
+    longest = max(wholes)
+    i = wholes.index(longest)
     prompt, output = workload.prompt[i], workload.output[i]
     need = one.hold(longest - (pool.limits.first != "static"))
     if pool.reserve:

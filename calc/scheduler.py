@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import heapq
 import math
-from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -155,8 +154,7 @@ WIDTH = 10
 that decode, how many of these had their last token before the step, ticks of the first step, how
 much longer each next one is, tokens of prompts in each, when they began [ticks], units of the pool
 that are free after them, requests that wait, and tokens in the caches of those that decode before
-them. Rows follow each other in one array of floats: ticks beyond 2**53 lose digits that no
-statistic shows."""
+them. Rows follow each other in one list."""
 Late = tuple[int, int]
 """Tokens that came later than a step after the one before: how many, and after what time."""
 ROWS = 65_536
@@ -175,7 +173,7 @@ class Server:
 
     def __init__(
         self, cost: StepCost, limits: Limits, trace: Trace,
-        record: Callable[[array[float], list[Late]], None] | None = None,
+        record: Callable[[list[int], list[Late]], None] | None = None,
         ended: Callable[[int, int], None] | None = None,
         ranked: bool = False,
     ) -> None:  # fmt: skip
@@ -186,13 +184,18 @@ class Server:
         """
         self.cost, self.limits, self.trace = cost, limits, trace
         self.record, self.ended = record, ended
-        self.clock = self.steps = self.events = self.swaps = self.idle = 0
-        self.free = self.least_free = limits.pool
-        self.host = limits.swap
+        self.clock: int = 0
+        self.steps: int = 0
+        self.events: int = 0
+        self.swaps: int = 0
+        self.idle: int = 0
+        self.free: int = limits.pool
+        self.least_free: int = limits.pool
+        self.host: int = limits.swap
         # Arrivals in order, and who comes: a request, or the number of one that `submit_all` knows.
         self._at: list[int] = []
         self._who: list[int | Served] = []
-        self._next = 0
+        self._next: int = 0
         self._prompt: Sequence[int] = ()
         self._output: Sequence[int] = ()
         self.waiting = Queue(ranked)
@@ -201,7 +204,7 @@ class Server:
         # Ends of sequences, and steps at which caches of a kind are full: step, serial, kind.
         self._ends: list[tuple[int, int, Served]] = []
         self._turns: list[tuple[int, int, int, Served]] = []
-        self._tokens = 0
+        self._tokens: int = 0
         self._more = [Counted(kind) for kind in limits.kinds]
         self._keeps = [kind for kind in limits.kinds if kind.units]
         # Units that the next tokens take, by the step, and in a whole turn of a block.
@@ -212,10 +215,15 @@ class Server:
             self._open = min(limits.sequences, limits.tokens)
         elif limits.first == "static":
             self._open = 0
-        self._turn = 0
+        self._turn: int = 0
         self.partial: Served | None = None
-        self._rows = array("d")
+        self._rows: list[int] = []
         self.late: list[Late] = []
+        # Decoding first, memory as a count of blocks of one kind: what `_usual` is written for.
+        self._simple = (
+            type(self) is Server and limits.first == "decode" and not limits.kinds
+            and not limits.fixed and not ranked
+        )  # fmt: skip
         # Sequences that wait for steps that computed prompts alone: how many, in the order of the
         # batch, and when their last token came.
         self._held_up: list[tuple[int, int]] = []
@@ -271,6 +279,15 @@ class Server:
             if self._next < len(at) and at[self._next] <= self.clock:
                 self._arrive()
             head = waiting.head
+            if head is None and self.partial is None and self._simple:
+                self._usual(until)
+                if len(rows) >= ROWS * WIDTH:
+                    self.flush()
+                if until is not None and self.clock >= until:
+                    return
+                if self._next < len(at) and at[self._next] <= self.clock:
+                    self._arrive()
+                head = waiting.head
             if head is None and self.partial is None and not running:
                 if self._next >= len(at):
                     return
@@ -457,6 +474,119 @@ class Server:
             counted.tokens += counted.growing * k
         if ends[0][0] <= step or (turns and turns[0][0] <= step):
             self._complete()
+
+    def _usual(self, until: int | None) -> None:
+        """Run while nobody waits and a prompt is computed in one step: the usual events at once.
+
+        What `_run`, `_step` and `_complete` do with one kind of cache, one arrival at a time and
+        nothing that gives way; whatever else comes up is left to them.
+        """
+        limits, cost, trace, demand = self.limits, self.cost, self.trace, self._demand
+        block, units, record = limits.block, limits.units, self.record is not None
+        at, running, ends, rows = self._at, self.running, self._ends, self._rows
+        clock, step, tokens, free = self.clock, self.steps, self._tokens, self.free
+        turn, place, n, events = self._turn, self._next, len(running), 0
+        least, most_rows = self.least_free, ROWS * WIDTH
+        while (until is None or clock < until) and len(rows) < most_rows:
+            if place < len(at) and at[place] <= clock:
+                if n >= self._open or (place + 1 < len(at) and at[place + 1] <= clock):
+                    break
+                one = self._who[place]
+                if isinstance(one, int):
+                    one = Served(one, self._prompt[one], self._output[one], ())
+                i, prompt = one.i, one.prompt
+                need = -(-prompt // block) * units
+                taken_blocks = demand[step % block]
+                if (
+                    one.resident or prompt > limits.tokens - n
+                    or need + taken_blocks > free - limits.watermark
+                ):  # fmt: skip
+                    break
+                events += 1
+                place += 1
+                free -= need + taken_blocks
+                if free < least:
+                    least = free
+                taken = cost.mixed(n, tokens + n, (), ((prompt, 0),), 1)
+                if record:
+                    rows.extend((1, n, 0, taken, 0, prompt, clock, free, 0, tokens))
+                trace.start[i] = clock
+                clock += taken
+                trace.first[i] = clock
+                step += 1
+                tokens += n
+                one.generated, one.cached, one.since = 1, prompt, step
+                if one.output == 1:
+                    free += need
+                    self._next, self.clock = place, clock
+                    self._end(i)
+                else:
+                    self._serial += 1
+                    one.serial = self._serial
+                    running[one] = None
+                    n += 1
+                    tokens += prompt
+                    demand[(step - prompt) % block] += units
+                    turn += units
+                    heapq.heappush(ends, (step + one.output - 1, self._serial, one))
+            elif n == 0:
+                if place >= len(at) or (until is not None and at[place] >= until):
+                    break
+                self.idle += at[place] - clock
+                clock = at[place]
+                continue
+            else:
+                while ends[0][2].serial != ends[0][1]:
+                    heapq.heappop(ends)
+                k = ends[0][0] - step
+                if turn and k > (free // turn - 1) * block:
+                    # The pool may run short.
+                    break
+                first, rise, most = cost.run(n, tokens + n, ())
+                if most < k:
+                    k = most
+                taken = k * first + rise * (k * (k - 1) // 2)
+                stop = until
+                if place < len(at) and n < self._open and (stop is None or at[place] < stop):
+                    stop = at[place]
+                if stop is not None and taken > stop - clock:
+                    k = min(k, steps_until(first, rise, stop - clock))
+                    taken = k * first + rise * (k * (k - 1) // 2)
+                events += 1
+                if turn:
+                    whole, rest = divmod(k, block)
+                    start = step % block
+                    if start + rest <= block:
+                        free -= whole * turn + sum(demand[start : start + rest])
+                    else:
+                        free -= whole * turn + turn - sum(demand[start + rest - block : start])
+                    if free < least:
+                        least = free
+                if record:
+                    rows.extend((k, n, 0, first, rise, 0, clock, free, 0, tokens))
+                clock += taken
+                step += k
+                tokens += n * k
+            while ends and ends[0][0] <= step:
+                _, serial, one = heapq.heappop(ends)
+                if serial != one.serial:
+                    continue
+                del running[one]
+                one.serial = -1
+                n -= 1
+                cached = one.cached + step - one.since
+                tokens -= cached
+                demand[(one.since - one.cached) % block] -= units
+                turn -= units
+                free += -(-cached // block) * units
+                self._next, self.clock = place, clock
+                self._end(one.i)
+        self.clock, self.steps, self._tokens, self.free = clock, step, tokens, free
+        self._turn, self._next, self.least_free = turn, place, least
+        self.events += events
+        if place > ROWS:
+            del at[:place], self._who[:place]
+            self._next = 0
 
     def _note_late(self, now: int) -> int:
         """Note the tokens of sequences that wait since a time before this step; counts them."""

@@ -134,12 +134,12 @@ def workload(seed: int, first: str) -> Load:
     return load
 
 
-def start(load: Load) -> tuple[Server, list[float], list[Late]]:
+def start(load: Load) -> tuple[Server, list[int], list[Late]]:
     """Hand the requests to a server; what it tells of steps and of late tokens is kept."""
-    rows: list[float] = []
+    rows: list[int] = []
     late: list[Late] = []
 
-    def record(some: Sequence[float], others: list[Late]) -> None:
+    def record(some: list[int], others: list[Late]) -> None:
         rows.extend(some)
         late.extend(others)
 
@@ -164,12 +164,12 @@ def start(load: Load) -> tuple[Server, list[float], list[Late]]:
     return server, rows, late
 
 
-def kept(server: Server, rows: list[float], late: list[Late]) -> dict[str, Any]:
+def kept(server: Server, rows: list[int], late: list[Late]) -> dict[str, Any]:
     """Tell what became of the requests, as the loop over tokens does."""
     server.flush()
     gaps = [gap for count, gap in late for _ in range(count)]
     for place in range(0, len(rows), WIDTH):
-        k, n, told_late, first, rise = map(int, rows[place : place + 5])
+        k, n, told_late, first, rise = rows[place : place + 5]
         gaps += [first + j * rise for j in range(k) for _ in range(n - told_late)]
     trace = server.trace
     return {
