@@ -11,6 +11,7 @@ from __future__ import annotations
 import compileall
 import csv
 import io
+import json
 import platform
 import statistics
 import subprocess
@@ -23,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from plain_server import serve
+from serving import make_service, make_work, simulate
 
 from rooflm import calc
 from rooflm.calc.memory import activations_bytes, weights_bytes
@@ -35,6 +38,7 @@ from rooflm.calc.study_stream import write_csv
 from rooflm.calc.sweep import sweep
 from rooflm.calc.timing import Rates, compulsory_bytes, flops, step_time
 from rooflm.calc.typed import Counting, make_case
+from rooflm.calc.workload import Workload
 from rooflm.plots.kinds import draw
 from rooflm.plots.style import image
 
@@ -211,6 +215,65 @@ def figure() -> Line:
     return ratio("figure of a sweep of 10^4 points", package, library, 2, than)
 
 
+LOADS = (
+    (250, 5000, 10, (1, 4, 15, 30, 38, 80)),
+    (2000, 1500, 50, (0.1, 0.5, 2)),
+)
+"""Mean output, requests, how many times as fast, and requests a second: idle to overloaded."""
+MOST_EVENTS = 3.5
+
+
+def traffic() -> list[Line]:
+    """Compare simulated traffic, all figures taken, with a loop over steps and sequences.
+
+    Both give the same first and last tokens, to the tick.
+    """
+    service, lines = make_service(), list[Line]()
+    cost, limits, most = service.pool.cost, service.pool.limits, 0.0
+    for output, requests, times, rates in LOADS:
+        for rate in rates:
+            work = make_work(rate, requests, output)
+            made, figures = simulate(service, work)
+            first, finish, tokens = serve(work, cost, limits)
+            assert (made.trace.first, made.trace.finish) == (first, finish)
+            if not made.trace.preemptions:
+                most = max(most, figures["events"] / requests)
+
+            def ours(work: Workload = work) -> None:
+                simulate(service, work)
+
+            def theirs(work: Workload = work) -> None:
+                serve(work, cost, limits)
+
+            package, loop = alternate(ours, theirs, runs=3)
+            name = (
+                f"traffic, {output} tokens out, {rate:g} requests a second: "
+                f"{1e6 * package / requests:.0f} us a request"
+            )
+            than = f"a loop of {1e9 * loop / tokens:.0f} ns a token"
+            lines.append(ratio(name, package, loop, 1 / times, than))
+    what = "events of a request, none giving way"
+    return [*lines, Line(what, f"{most:.2f}", f"<= {MOST_EVENTS:g}", most <= MOST_EVENTS)]
+
+
+def large_traffic() -> list[Line]:
+    """Compare a million requests with a hundred thousand, each in a process of its own."""
+
+    def alone(requests: int) -> dict[str, float]:
+        script = Path(__file__).with_name("serving.py")
+        command = [sys.executable, str(script), str(requests)]
+        return json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+
+    small = sorted((alone(100_000) for _ in range(3)), key=lambda told: told["seconds"])
+    large = alone(1_000_000)
+    each = 10 * small[1]["seconds"]
+    held = large["peak_bytes"] / 1e9
+    return [
+        ratio("10^6 simulated requests", large["seconds"], each, 1.15, "ten times 10^5"),
+        Line("the same, peak memory", f"{held:.2f} GB", "<= 1 GB", held <= 1),
+    ]
+
+
 def main() -> int:
     """Print the table."""
     # An installed start finds bytecode, as that of typer is: where Python may not write any, each
@@ -222,6 +285,8 @@ def main() -> int:
         *mesh(),
         study(),
         figure(),
+        *traffic(),
+        *large_traffic(),
     ]
     print("# Benchmarks\n")
     print("Printed by `python benchmarks/run.py`. Ratios are medians of runs taken in turn on one")

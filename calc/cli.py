@@ -112,6 +112,7 @@ from .options import (
     with_layout,
     with_options,
 )
+from .options_memory import MEMORY
 from .output import progress_on, write
 from .printing import emit
 from .printing import printing as printing_of
@@ -273,7 +274,7 @@ def show(
 
 
 @app.command()
-@with_options(layout=LAYOUT, terms=TERMS, plotted=PLOTTED)
+@with_options(layout=LAYOUT, terms=TERMS, reserving=MEMORY, plotted=PLOTTED)
 def fit(
     model: ModelName, on: On, batch: Batch = None, context: Context = None, set: Set = [],
     weights: Weights = None, kv: Cache = None, state: State = None,
@@ -282,19 +283,27 @@ def fit(
     models: ModelsFile = None, hardware: HardwareFile = None, format: Format = None,
     output: Output = None, quiet: Quiet = False,
     debug: Debug = False,
-    layout: Typed = {}, terms: Typed = {}, plotted: Grouped = {},
+    layout: Typed = {}, terms: Typed = {}, reserving: Typed = {}, plotted: Grouped = {},
 ) -> int:  # fmt: skip
     """Tell whether a model fits, what fills the memory, and the cheapest ways to make it fit.
 
-    Exits with 1 where it does not fit.
+    With --engine also what that engine reserves, as its log prints it. Exits with 1 where it does
+    not fit.
 
     Example: rooflm fit llama-3-8b --on rtx-4090 --batch 16 --context 8k
+
+    Example: rooflm fit llama-3-8b --on h100-sxm --engine vllm --utilization 0.9 --max-len 8192
     """
     from .fit import fit as answer_fit
     from .fit import ways
     from .pages import fit_page
 
     how = printing_of(format, output, quiet)
+    asked = None
+    if any(text is not None for text in reserving.values()):
+        from .typed_memory import parse_memory
+
+        asked = parse_memory(reserving)
     typed = Counting(
         weights, kv, accounting, None, reserve, capacity, state=state, gpu_share=gpu_share,
         terms=terms,
@@ -303,6 +312,12 @@ def fit(
     batches = parse_counts(given(batch, "1"), "--batch")
     contexts = parse_contexts(context, typed)
     answer = answer_fit(case, batches, contexts)
+    page = fit_page
+    if asked is not None:
+        from .engine_budget import engine_memory
+        from .pages_memory import fit_memory_page as page
+
+        answer["engine"] = engine_memory(case, asked)
     if not answer["fits"] and len(answer["rows"]) == 1:
         from .listing import all_machines
 
@@ -310,7 +325,7 @@ def fit(
         if not answer["ways"]:
             none = "no smaller batch or context fits, nor any other device"
             answer["assumptions"].insert(0, none)
-    emit(answer, fit_page(answer), how, plotted, "memory")
+    emit(answer, page(answer), how, plotted, "memory")
     return Exit.DONE if answer["fits"] else Exit.NO
 
 

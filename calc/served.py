@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -110,10 +111,23 @@ class Gaps:
     first: Array
     rise: Array
 
-    @property
+    @cached_property
     def tokens(self) -> float:
         """Number of gaps."""
         return float((self.k * self.count).sum())
+
+    @cached_property
+    def last(self) -> Array:
+        """Last gap of each series [s]."""
+        return self.first + self.rise * (self.k - 1)
+
+    @cached_property
+    def _firsts(self) -> tuple[Array, Array]:
+        return _summed_to(self.first, self.k * self.count)
+
+    @cached_property
+    def _lasts(self) -> tuple[Array, Array]:
+        return _summed_to(self.last, self.k * self.count)
 
     def below(self, value: float) -> float:
         """Count the gaps up to a time."""
@@ -131,10 +145,10 @@ class Gaps:
 
     def quantile(self, share: float) -> float:
         """Least time that a share of the gaps does not pass, to 1e-9 of it [s]."""
-        target = share * self.tokens
-        weights, last = self.k * self.count, self.first + self.rise * (self.k - 1)
+        target, last = share * self.tokens, self.last
         # A series is nowhere below its first gap, and nowhere above its last one.
-        low, high = _weighted(self.first, weights, target), _weighted(last, weights, target)
+        low, high = _least(self._firsts, target), _least(self._lasts, target)
+        weights = self.k * self.count
         done = last <= low
         base, inside = float(weights[done].sum()), ~done & (self.first <= high)
         rest = Gaps(self.k[inside], self.count[inside], self.first[inside], self.rise[inside])
@@ -149,11 +163,17 @@ class Gaps:
         return high
 
 
-def _weighted(values: Array, weights: Array, target: float) -> float:
-    """Find the least value up to which weights add up to a target."""
+def _summed_to(values: Array, weights: Array) -> tuple[Array, Array]:
+    """Sort values, and add up the weights of all up to each."""
     order = np.argsort(values)
-    place = int(np.searchsorted(np.cumsum(weights[order]), target * (1 - 1e-12)))
-    return float(values[order[min(place, len(order) - 1)]])
+    return values[order], np.cumsum(weights[order])
+
+
+def _least(summed: tuple[Array, Array], target: float) -> float:
+    """Find the least value up to which weights add up to a target."""
+    values, sums = summed
+    place = int(np.searchsorted(sums, target * (1 - 1e-12)))
+    return float(values[min(place, len(values) - 1)])
 
 
 def gaps(steps: Sequence[Steps], since: float = 0.0) -> Gaps:

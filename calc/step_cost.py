@@ -78,6 +78,7 @@ class Steps:
     _lines: dict[int, tuple[int, list[Lines]]] = field(
         default_factory=dict[int, "tuple[int, list[Lines]]"]
     )
+    _pairs: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
     _chunks: dict[tuple[int, int], tuple[float, ...]] = field(
         default_factory=dict[tuple[int, int], "tuple[float, ...]"]
     )
@@ -140,9 +141,14 @@ class Steps:
         if self._plain is not None:
             # One kind of attention that sees everything: pairs and tokens are sums.
             pairs = seen = tokens
-            for new, cached in chunks:
-                pairs += PLAIN_PAIRS(cached, new)
-                seen += new + cached
+            for chunk in chunks:
+                found = self._pairs.get(chunk)
+                if found is None:
+                    if len(self._pairs) >= MOST_CHUNKS:
+                        self._pairs.clear()
+                    found = self._pairs[chunk] = PLAIN_PAIRS(chunk[1], chunk[0])
+                pairs += found
+                seen += chunk[0] + chunk[1]
             curve = self._plain
             flops = curve.fixed_flops * sequences + curve.each_flops * pairs
             moved = curve.weights + curve.fixed_bytes * sequences + curve.each_bytes * seen
