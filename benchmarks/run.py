@@ -32,6 +32,7 @@ from rooflm.calc.memory import activations_bytes, weights_bytes
 from rooflm.calc.model import Model, cache_elements, ledger
 from rooflm.calc.passes import BF16, decode
 from rooflm.calc.presets import find_machine, find_model
+from rooflm.calc.scheduler import TICKS
 from rooflm.calc.study import blocks, prepare
 from rooflm.calc.study_file import read_study
 from rooflm.calc.study_stream import write_csv
@@ -216,7 +217,7 @@ def figure() -> Line:
 
 
 LOADS = (
-    (250, 5000, 10, (1, 4, 15, 30, 38, 80)),
+    (250, 8000, 10, (1, 4, 15, 30, 38, 80)),
     (2000, 1500, 50, (0.1, 0.5, 2)),
 )
 """Mean output, requests, how many times as fast, and requests a second: idle to overloaded."""
@@ -226,7 +227,7 @@ MOST_EVENTS = 3.5
 def traffic() -> list[Line]:
     """Compare simulated traffic, all figures taken, with a loop over steps and sequences.
 
-    Both give the same first and last tokens, to the tick.
+    Both give the same first and last tokens, to the tick, and the same mean between tokens.
     """
     service, lines = make_service(), list[Line]()
     cost, limits, most = service.pool.cost, service.pool.limits, 0.0
@@ -234,8 +235,10 @@ def traffic() -> list[Line]:
         for rate in rates:
             work = make_work(rate, requests, output)
             made, figures = simulate(service, work)
-            first, finish, tokens = serve(work, cost, limits)
+            first, finish, gaps = serve(work, cost, limits)
             assert (made.trace.first, made.trace.finish) == (first, finish)
+            np.testing.assert_allclose(figures["itl_s"]["mean"], np.mean(gaps) / TICKS, rtol=1e-9)
+            tokens = len(gaps) + requests
             if not made.trace.preemptions:
                 most = max(most, figures["events"] / requests)
 

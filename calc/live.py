@@ -28,7 +28,7 @@ ROUTINGS: tuple[Routing, ...] = ("round-robin", "least-loaded", "prefix-aware")
 
 COLUMNS = (
     "steps", "decoding", "late", "first_s", "rise_s", "prompt_tokens", "start_s", "free_units",
-    "waiting", "held_tokens",
+    "waiting", "held_tokens", "taken_units",
 )  # fmt: skip
 """What is kept of the steps between two events, see `scheduler.WIDTH`."""
 
@@ -73,21 +73,24 @@ class Steps:
             self.parts.append(part)
         if late:
             part = np.array(late, dtype=float)
-            part[:, 1] /= TICKS
+            part[:, 1:] /= TICKS
             self.late.append(part)
 
     def table(self) -> dict[str, NDArray[np.float64]]:
         """Put the columns together."""
         import numpy as np
 
-        whole = np.concatenate(self.parts) if self.parts else np.zeros((0, len(COLUMNS)))
-        return dict(zip(COLUMNS, whole.T, strict=True))
+        if len(self.parts) != 1:
+            # Kept as one from now on: parts and whole together would be twice as much.
+            whole = np.concatenate(self.parts) if self.parts else np.zeros((0, len(COLUMNS)))
+            self.parts[:] = [whole]
+        return dict(zip(COLUMNS, self.parts[0].T, strict=True))
 
     def late_tokens(self) -> NDArray[np.float64]:
-        """List how many tokens came late, and after what time [s]."""
+        """List how many tokens came late, after what time, and when [s]."""
         import numpy as np
 
-        return np.concatenate(self.late) if self.late else np.zeros((0, 2))
+        return np.concatenate(self.late) if self.late else np.zeros((0, 3))
 
 
 @dataclass
@@ -279,7 +282,15 @@ def _hand_over(
     prompts = Run(first, made.arrival, made.trace, [], [], 0)
     before = handing.prefill
     _add(prompts, before, made.trace, None, progress)
-    _serve(prompts, before, made.arrival)
+    try:
+        _serve(prompts, before, made.arrival)
+    except KeyboardInterrupt:
+        # Nobody has got a token yet.
+        made.trace.first[:] = made.trace.finish[:] = [-1] * requests
+        _add(made, pool, made.trace, ended, progress)
+        made.servers += prompts.servers
+        made.steps += prompts.steps
+        raise
     # The caches go over one link, one after the other, in the order in which they are ready.
     free = 0
     order = sorted(range(requests), key=lambda i: made.trace.finish[i])

@@ -149,14 +149,14 @@ def new_trace(requests: int) -> Trace:
     return Trace([-1] * requests, [-1] * requests, [-1] * requests)
 
 
-WIDTH = 10
+WIDTH = 11
 """Numbers of a row, which tells of the steps of a server between two events: how many, sequences
 that decode, how many of these had their last token before the step, ticks of the first step, how
 much longer each next one is, tokens of prompts in each, when they began [ticks], units of the pool
-that are free after them, requests that wait, and tokens in the caches of those that decode before
-them. Rows follow each other in one list."""
-Late = tuple[int, int]
-"""Tokens that came later than a step after the one before: how many, and after what time."""
+that are free after them, requests that wait, tokens in the caches of those that decode before them,
+and units that decoding took in the course of them. Rows follow each other in one list."""
+Late = tuple[int, int, int]
+"""Tokens that came later than a step after the one before: how many, after what time, and when."""
 ROWS = 65_536
 """Rows that a server keeps before it hands them over."""
 
@@ -268,7 +268,9 @@ class Server:
     def load(self) -> int:
         """Requests that have come and are not done."""
         coming = bisect_right(self._at, self.clock, lo=self._next) - self._next
-        return len(self.running) + len(self.waiting) + (self.partial is not None) + coming
+        # Of a static batch those that have ended still hold their slots.
+        running = len(self._ends) if self.limits.first == "static" else len(self.running)
+        return running + len(self.waiting) + (self.partial is not None) + coming
 
     def advance(self, until: int | None = None) -> None:
         """Run until no step begins before a time, or until all is done."""
@@ -444,6 +446,7 @@ class Server:
             k = min(k, steps_until(first, rise, stop - started))
             taken = k * first + rise * (k * (k - 1) // 2)
         self.clock = started + taken
+        used = 0
         if turn:
             whole, rest = divmod(k, block)
             used = whole * turn
@@ -462,12 +465,12 @@ class Server:
             late = self._note_late(started + first) if self._held_up else 0
             waiting, held = len(self.waiting), self._tokens
             if late and k > 1:
-                self._rows.extend((1, n, late, first, 0, 0, started, free, waiting, held))
-                self._rows.extend(
-                    (k - 1, n, 0, first + rise, rise, 0, started + first, free, waiting, held + n)
-                )
+                # What the first of them took is told with the others: it is one step of many.
+                self._rows.extend((1, n, late, first, 0, 0, started, free + used, waiting, held, 0))
+                self._rows.extend((k - 1, n, 0, first + rise, rise, 0, started + first, free,
+                                   waiting, held + n, used))  # fmt: skip
             else:
-                self._rows.extend((k, n, late, first, rise, 0, started, free, waiting, held))
+                self._rows.extend((k, n, late, first, rise, 0, started, free, waiting, held, used))
         self.steps = step = step + k
         self._tokens += n * k
         for counted in self._more:
@@ -487,103 +490,106 @@ class Server:
         clock, step, tokens, free = self.clock, self.steps, self._tokens, self.free
         turn, place, n, events = self._turn, self._next, len(running), 0
         least, most_rows = self.least_free, ROWS * WIDTH
-        while (until is None or clock < until) and len(rows) < most_rows:
-            if place < len(at) and at[place] <= clock:
-                if n >= self._open or (place + 1 < len(at) and at[place + 1] <= clock):
-                    break
-                one = self._who[place]
-                if isinstance(one, int):
-                    one = Served(one, self._prompt[one], self._output[one], ())
-                i, prompt = one.i, one.prompt
-                need = -(-prompt // block) * units
-                taken_blocks = demand[step % block]
-                if (
-                    one.resident or prompt > limits.tokens - n
-                    or need + taken_blocks > free - limits.watermark
-                ):  # fmt: skip
-                    break
-                events += 1
-                place += 1
-                free -= need + taken_blocks
-                if free < least:
-                    least = free
-                taken = cost.mixed(n, tokens + n, (), ((prompt, 0),), 1)
-                if record:
-                    rows.extend((1, n, 0, taken, 0, prompt, clock, free, 0, tokens))
-                trace.start[i] = clock
-                clock += taken
-                trace.first[i] = clock
-                step += 1
-                tokens += n
-                one.generated, one.cached, one.since = 1, prompt, step
-                if one.output == 1:
-                    free += need
-                    self._next, self.clock = place, clock
-                    self._end(i)
+        try:
+            while (until is None or clock < until) and len(rows) < most_rows:
+                if place < len(at) and at[place] <= clock:
+                    if n >= self._open or (place + 1 < len(at) and at[place + 1] <= clock):
+                        break
+                    one = self._who[place]
+                    if isinstance(one, int):
+                        one = Served(one, self._prompt[one], self._output[one], ())
+                    i, prompt = one.i, one.prompt
+                    need = -(-prompt // block) * units
+                    taken_blocks = demand[step % block]
+                    if (
+                        one.resident or prompt > limits.tokens - n
+                        or need + taken_blocks > free - limits.watermark
+                    ):  # fmt: skip
+                        break
+                    events += 1
+                    place += 1
+                    free -= need + taken_blocks
+                    if free < least:
+                        least = free
+                    taken = cost.mixed(n, tokens + n, (), ((prompt, 0),), 1)
+                    if record:
+                        rows.extend((1, n, 0, taken, 0, prompt, clock, free, 0, tokens, 0))
+                    trace.start[i] = clock
+                    clock += taken
+                    trace.first[i] = clock
+                    step += 1
+                    tokens += n
+                    one.generated, one.cached, one.since = 1, prompt, step
+                    if one.output == 1:
+                        free += need
+                        self._next, self.clock = place, clock
+                        self._end(i)
+                    else:
+                        self._serial += 1
+                        one.serial = self._serial
+                        running[one] = None
+                        n += 1
+                        tokens += prompt
+                        demand[(step - prompt) % block] += units
+                        turn += units
+                        heapq.heappush(ends, (step + one.output - 1, self._serial, one))
+                elif n == 0:
+                    if place >= len(at) or (until is not None and at[place] >= until):
+                        break
+                    self.idle += at[place] - clock
+                    clock = at[place]
+                    continue
                 else:
-                    self._serial += 1
-                    one.serial = self._serial
-                    running[one] = None
-                    n += 1
-                    tokens += prompt
-                    demand[(step - prompt) % block] += units
-                    turn += units
-                    heapq.heappush(ends, (step + one.output - 1, self._serial, one))
-            elif n == 0:
-                if place >= len(at) or (until is not None and at[place] >= until):
-                    break
-                self.idle += at[place] - clock
-                clock = at[place]
-                continue
-            else:
-                while ends[0][2].serial != ends[0][1]:
-                    heapq.heappop(ends)
-                k = ends[0][0] - step
-                if turn and k > (free // turn - 1) * block:
-                    # The pool may run short.
-                    break
-                first, rise, most = cost.run(n, tokens + n, ())
-                if most < k:
-                    k = most
-                taken = k * first + rise * (k * (k - 1) // 2)
-                stop = until
-                if place < len(at) and n < self._open and (stop is None or at[place] < stop):
-                    stop = at[place]
-                if stop is not None and taken > stop - clock:
-                    k = min(k, steps_until(first, rise, stop - clock))
+                    while ends[0][2].serial != ends[0][1]:
+                        heapq.heappop(ends)
+                    k = ends[0][0] - step
+                    if turn and k > (free // turn - 1) * block:
+                        # The pool may run short.
+                        break
+                    first, rise, most = cost.run(n, tokens + n, ())
+                    if most < k:
+                        k = most
                     taken = k * first + rise * (k * (k - 1) // 2)
-                events += 1
-                if turn:
+                    stop = until
+                    if place < len(at) and n < self._open and (stop is None or at[place] < stop):
+                        stop = at[place]
+                    if stop is not None and taken > stop - clock:
+                        k = min(k, steps_until(first, rise, stop - clock))
+                        taken = k * first + rise * (k * (k - 1) // 2)
+                    events += 1
                     whole, rest = divmod(k, block)
                     start = step % block
                     if start + rest <= block:
-                        free -= whole * turn + sum(demand[start : start + rest])
+                        used = whole * turn + sum(demand[start : start + rest])
                     else:
-                        free -= whole * turn + turn - sum(demand[start + rest - block : start])
+                        used = whole * turn + turn - sum(demand[start + rest - block : start])
+                    free -= used
                     if free < least:
                         least = free
-                if record:
-                    rows.extend((k, n, 0, first, rise, 0, clock, free, 0, tokens))
-                clock += taken
-                step += k
-                tokens += n * k
-            while ends and ends[0][0] <= step:
-                _, serial, one = heapq.heappop(ends)
-                if serial != one.serial:
-                    continue
-                del running[one]
-                one.serial = -1
-                n -= 1
-                cached = one.cached + step - one.since
-                tokens -= cached
-                demand[(one.since - one.cached) % block] -= units
-                turn -= units
-                free += -(-cached // block) * units
-                self._next, self.clock = place, clock
-                self._end(one.i)
-        self.clock, self.steps, self._tokens, self.free = clock, step, tokens, free
-        self._turn, self._next, self.least_free = turn, place, least
-        self.events += events
+                    if record:
+                        rows.extend((k, n, 0, first, rise, 0, clock, free, 0, tokens, used))
+                    clock += taken
+                    step += k
+                    tokens += n * k
+                while ends and ends[0][0] <= step:
+                    _, serial, one = heapq.heappop(ends)
+                    if serial != one.serial:
+                        continue
+                    del running[one]
+                    one.serial = -1
+                    n -= 1
+                    cached = one.cached + step - one.since
+                    tokens -= cached
+                    demand[(one.since - one.cached) % block] -= units
+                    turn -= units
+                    free += -(-cached // block) * units
+                    self._next, self.clock = place, clock
+                    self._end(one.i)
+        finally:
+            # An interrupt finds the figures of what was done.
+            self.clock, self.steps, self._tokens, self.free = clock, step, tokens, free
+            self._turn, self._next, self.least_free = turn, place, least
+            self.events += events
         if place > ROWS:
             del at[:place], self._who[:place]
             self._next = 0
@@ -591,7 +597,7 @@ class Server:
     def _note_late(self, now: int) -> int:
         """Note the tokens of sequences that wait since a time before this step; counts them."""
         groups, self._held_up = self._held_up, []
-        self.late += [(count, now - last) for count, last in groups]
+        self.late += [(count, now - last, now) for count, last in groups]
         return sum(count for count, _ in groups)
 
     def _steps_of_pool(self, most: int, step: int) -> int:
@@ -740,10 +746,10 @@ class Server:
         if self.record is not None:
             late = len(joined) + (self._note_late(self.clock) if self._held_up else 0)
             for sequence in joined:
-                self.late.append((1, self.clock - sequence.last))
-            computed, held = _new_tokens(chunks), self._tokens
+                self.late.append((1, self.clock - sequence.last, self.clock))
+            computed, held, waits = _new_tokens(chunks), self._tokens, len(self.waiting)
             self._rows.extend(
-                (1, decoding, late, taken, 0, computed, started, self.free, len(self.waiting), held)
+                (1, decoding, late, taken, 0, computed, started, self.free, waits, held, 0)
             )
         self.steps += 1
         self._tokens += decoding
@@ -806,7 +812,7 @@ class Server:
         self.clock += taken
         if self.record is not None:
             computed, held, waits = _new_tokens(chunks), self._tokens, len(self.waiting)
-            self._rows.extend((1, 0, 0, taken, 0, computed, started, self.free, waits, held))
+            self._rows.extend((1, 0, 0, taken, 0, computed, started, self.free, waits, held, 0))
             # Their next token comes after this step and the one that makes it.
             on_time = len(self.running) - sum(count for count, _ in self._held_up)
             if on_time:
@@ -897,7 +903,7 @@ class Server:
         """Show the token that a prompt ends with, and decode from now on."""
         if self.record is not None and sequence.generated:
             # A request that gave way: its token comes late.
-            self.late.append((1, self.clock - sequence.last))
+            self.late.append((1, self.clock - sequence.last, self.clock))
         sequence.generated += 1
         i = sequence.i
         if self.trace.first[i] < 0:
@@ -969,11 +975,16 @@ def steps_until(first: int, rise: int, gap: int) -> int:
         return 1
     if rise == 0:
         return -(-gap // first)
-    # Integers throughout: a float root would part from the sum at ties.
-    half = 2 * first - rise
-    k = max(1, (math.isqrt(half * half + 8 * rise * gap) - half) // (2 * rise))
-    while k * first + rise * (k * (k - 1) // 2) < gap:
+    # A root of floats is near, and whole numbers settle it: ties stay ties.
+    half, whole = first / rise - 0.5, 2 * (gap / rise)
+    k = int(whole / (math.sqrt(half * half + whole) + half)) or 1
+    over = k * first + rise * (k * (k - 1) // 2) - gap
+    while over < 0:
+        over += first + k * rise
         k += 1
-    while k > 1 and (k - 1) * first + rise * ((k - 1) * (k - 2) // 2) >= gap:
+    while k > 1:
+        over -= first + (k - 1) * rise
+        if over < 0:
+            break
         k -= 1
     return k

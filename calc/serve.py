@@ -350,6 +350,7 @@ def find_rate(
     if not slo.says:
         raise RooflmError("a rate is found for a promise", "--find-rate", "Say --slo-ttft 500ms.")
     found: list[float] = []
+    capacities: list[float] = []
     for turn in range(traffic.replications):
         seed = traffic.seed + turn
 
@@ -362,9 +363,10 @@ def find_rate(
             return float(met(times, slo).mean()) >= share
 
         most = capacity(service, traffic.make(1.0, seed))
+        capacities.append(most)
         low, high = 0.0, most
-        if keeps(most * 0.999):
-            found.append(most)
+        if keeps(most * (1 - RATE_DIGITS)):
+            found.append(most * (1 - RATE_DIGITS))
             continue
         least = most / 2**20
         if not keeps(least):
@@ -375,7 +377,10 @@ def find_rate(
             low, high = (middle, high) if keeps(middle) else (low, middle)
         found.append(low)
     told = interval(found)
-    return {"rate_requests_per_s": told["mean"], "half_width": told["half_width"], "found": found}
+    return {
+        "rate_requests_per_s": told["mean"], "half_width": told["half_width"], "found": found,
+        "capacity_requests_per_s": sum(capacities) / len(capacities),
+    }  # fmt: skip
 
 
 RATE_DIGITS = 2e-3

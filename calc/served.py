@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .live import Run, Steps
-from .scheduler import TICKS
+from .scheduler import TICKS, Server
 from .sharing_server import ReservingServer, SharingServer
 
 if TYPE_CHECKING:
@@ -181,8 +181,10 @@ def gaps(steps: Sequence[Steps], since: float = 0.0) -> Gaps:
     tables = [part.table() for part in steps]
     late = np.concatenate([part.late_tokens() for part in steps])
     columns: dict[str, Array] = {
-        name: np.concatenate([t[name] for t in tables]) for name in tables[0]
+        name: np.concatenate([t[name] for t in tables]) if len(tables) > 1 else tables[0][name]
+        for name in ("steps", "decoding", "late", "first_s", "rise_s", "start_s")
     }
+    late = late[late[:, 2] >= since]
     on_time = columns["decoding"] - columns["late"]
     keep = (on_time > 0) & (columns["start_s"] >= since)
     ones, zeros = np.ones(len(late)), np.zeros(len(late))
@@ -221,8 +223,7 @@ def met(found: Latencies, slo: Slo) -> Array:
 def occupancy(run: Run, unit_bytes: float, block: int) -> dict[str, Any]:
     """Tell how full the caches of the servers that decode were, on average over time, and at most.
 
-    unit_bytes: of a unit of the pool [B]; block: tokens of a block. Between two events the mean of
-    both ends stands for what lies between.
+    unit_bytes: of a unit of the pool [B]; block: tokens of a block.
     """
     pool = run.servers[0].limits.pool
     took, used, held, running = 0.0, 0.0, 0.0, 0.0
@@ -231,9 +232,7 @@ def occupancy(run: Run, unit_bytes: float, block: int) -> dict[str, Any]:
     for server, steps in zip(run.servers[: run.decoders], run.steps, strict=False):
         table = steps.table()
         lasted = durations(table)
-        free = table["free_units"]
-        before = np.concatenate([[float(server.limits.pool)], free[:-1]])
-        used += float(((pool - (free + before) / 2) * lasted).sum())
+        used += float((_used(server, table) * lasted).sum())
         grown = table["decoding"] * (table["steps"] + 1) / 2
         held += float(((table["held_tokens"] + grown) * lasted).sum())
         running += float((table["decoding"] * lasted).sum())
@@ -258,6 +257,13 @@ def occupancy(run: Run, unit_bytes: float, block: int) -> dict[str, Any]:
         # Prompts that are being computed hold blocks and no tokens yet: they count as waste.
         answer["unfilled_share"] = 1 - held / (used * block) if used else 0.0
     return answer
+
+
+def _used(server: Server, table: Mapping[str, Array]) -> Array:
+    """Units in use in the mean of each run of steps: what decoding takes grows step by step."""
+    k = table["steps"]
+    growing = table["taken_units"] * (k - 1) / (2 * k)
+    return server.limits.pool - table["free_units"] - growing
 
 
 def reserved_waste(
@@ -302,7 +308,7 @@ def over_time(run: Run, points: int = POINTS) -> dict[str, list[float]]:
         for name, values in (
             ("running", table["decoding"]),
             ("waiting", table["waiting"]),
-            ("used", server.limits.pool - table["free_units"]),
+            ("used", _used(server, table)),
         ):
             sums[name] += np.diff(np.interp(edges, *_summed(start, lasted, values)))
     width = end / points if end else 1.0

@@ -421,7 +421,8 @@ def _warm_up(words: Words, requests: int, usual: float) -> int:
         return int(usual * requests)
     value = _whole(text, "--warm-up")
     if value >= requests:
-        raise RooflmError(f"all {requests:,} requests would be left out", "--warm-up")
+        what = f"all {requests:,} requests would be left out"
+        raise RooflmError(what, "--warm-up", "Take fewer, or more --requests.")
     return value
 
 
@@ -451,7 +452,8 @@ def served(words: Words, tell: Any = None) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if words.get("find_rate"):
         if words.get("clients") is not None or words.get("trace") is not None:
-            raise RooflmError("a rate is found for requests that are drawn", "--find-rate")
+            what = "a rate is found for requests that are drawn"
+            raise RooflmError(what, "--find-rate", "Leave out --clients and --trace.")
         share = find_share(words)
         best = answers.find_rate(service, traffic, slo, share, tell)
         found["found_rate"] = {**best, "attainment_asked": share}
@@ -467,7 +469,8 @@ def served(words: Words, tell: Any = None) -> dict[str, Any]:
         traffic = replace(traffic, rate=rows[0]["rate_requests_per_s"])
         row = dict(rows[0])
     else:
-        row = answers.at_rate(service, traffic, traffic.rate, slo, tell, runs)
+        limit = found["found_rate"]["capacity_requests_per_s"] if found else None
+        row = answers.at_rate(service, traffic, traffic.rate, slo, tell, runs, limit)
     answer = answers.frame(service, traffic, {**row, **found}, rows)
     if slo.says:
         answer["slo"] = asdict(slo)

@@ -167,7 +167,7 @@ def start(load: Load) -> tuple[Server, list[int], list[Late]]:
 def kept(server: Server, rows: list[int], late: list[Late]) -> dict[str, Any]:
     """Tell what became of the requests, as the loop over tokens does."""
     server.flush()
-    gaps = [gap for count, gap in late for _ in range(count)]
+    gaps = [gap for count, gap, _ in late for _ in range(count)]
     for place in range(0, len(rows), WIDTH):
         k, n, told_late, first, rise = rows[place : place + 5]
         gaps += [first + j * rise for j in range(k) for _ in range(n - told_late)]
