@@ -1,0 +1,249 @@
+"""What an engine's pool holds of a case: its own lines, and need beside reservation.
+
+A pool is counted three times: with the inputs that are known or estimated, and with the least and
+the most that public logs show of those that only a run can tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .cache_groups import Groups, cache_groups
+from .case import Case, cached_bytes, held_weights
+from .engine_inputs import Inputs, Settings, inputs, ranges_said, settings, told_inputs
+from .engine_lines import Pool, Sizes, llama_pool, sglang_pool, trtllm_pool
+from .engine_memory import (
+    graph_utilization,
+    pool_concurrency,
+    sglang_pool_bytes,
+    vllm_pool_bytes,
+)
+from .engine_rules import Asked, before, find_rules
+from .errors import RooflmError
+from .model import sequence_state_bytes
+
+
+def engine_memory(case: Case, asked: Asked) -> dict[str, Any]:
+    """Answer what an engine reserves on the fullest rank of a case, and what its lines say.
+
+    Raises `RooflmError` where the engine could not do what is asked, or is not modelled.
+    """
+    rules = find_rules(asked.engine)
+    _refuse(case, rules)
+    found = [_on_rank(one, rules, asked) for one in case.members]
+    # Engines take the smallest pool of all ranks.
+    return min(found, key=lambda a: (_capacity(a), a["pool_bytes"]))
+
+
+def _capacity(answer: Mapping[str, Any]) -> float:
+    return answer["tokens"] if answer["blocks"] is None else answer["blocks"]
+
+
+def _refuse(case: Case, rules: Mapping[str, Any]) -> None:
+    """Refuse what no engine's memory is told of."""
+    layout = case.layout
+    why = ""
+    if case.lecture:
+        why, where = "the lecture's accounting has no engine", "--accounting"
+    elif case.model.denoises:
+        why, where = "a diffusion model without a cache has no pool", "MODEL"
+    elif layout is not None and layout.cp > 1:
+        why, where = "tokens that are split over devices are not modelled for engines", "--cp"
+    elif case.offloads and rules["way"] != "all-at-once":
+        why, where = f"{rules['name']} keeps all layers on the device", "--gpu-layers"
+    elif case.shared_prefix != 0:
+        why, where = "an engine reserves nothing for what is shared", "--shared-prefix"
+    else:
+        return
+    raise RooflmError(why, where, "Leave out one of the options.")
+
+
+def _on_rank(case: Case, rules: Mapping[str, Any], asked: Asked) -> dict[str, Any]:
+    """Answer for one rank."""
+    total = float(case.limit[0])
+    how = settings(case, rules, asked, total)
+    run = inputs(case, rules, asked, how)
+    weights = float(held_weights(case))
+    if rules["way"] == "all-at-once":
+        return _all_at_once(case, rules, asked, how, run, weights, total)
+    inside = not before(asked.version, rules.get("graphs_inside"))
+    if "graphs" in run and not inside and not run["graphs"].given:
+        # They come on top of the share, so that the pool knows nothing of them.
+        del run["graphs"]
+
+    def pool(end: str) -> float:
+        sizes = {key: getattr(one, end) for key, one in run.items()}
+        graphs = sizes.get("graphs", 0.0) if inside else 0.0
+        return pool_bytes(rules, asked, how, Sizes(total, weights, sizes, graphs))
+
+    # The most of each input leaves the least.
+    ends = {"": pool("value"), "_low": pool("high"), "_high": pool("low")}
+    hold = _holder(case, rules, asked, how)
+    pools = {end: hold(size) for end, size in ends.items()}
+    middle = pools[""]
+    told: dict[str, Any] = {
+        "engine": asked.engine,
+        "name": rules["name"],
+        "version": None if asked.version is None else ".".join(map(str, asked.version)),
+        "total_bytes": total,
+        "share": how.share,
+        "share_name": rules.get("share"),
+        "weights_bytes": weights,
+        **{f"{key}_bytes": one.value for key, one in run.items()},
+        "graphs_inside": inside if "graphs" in rules["ranges"] else None,
+    }
+    if "graphs" in run and inside:
+        told["share_without_graphs"] = graph_utilization(how.share, run["graphs"].value, total)
+    for end, one in pools.items():
+        told[f"pool{end}_bytes"] = ends[end]
+        told[f"blocks{end}"] = one.blocks
+        told[f"tokens{end}"] = one.tokens
+        told[f"max_concurrency{end}"] = one.concurrency
+        told[f"estimated_max_len{end}"] = one.longest
+    needed = _needed(case, how.length)
+    return told | {
+        "block_tokens": middle.block,
+        "max_len": how.length,
+        "max_batched_tokens": how.batched,
+        "max_sequences": how.sequences,
+        "request_needed_bytes": needed,
+        "request_reserved_bytes": middle.request,
+        **{f"starts{end}": 0 < one.request <= ends[end] for end, one in pools.items()},
+        **middle.more,
+        "inputs": told_inputs(run, asked),
+        "sentences": _sentences(rules, middle, run),
+    }
+
+
+def pool_bytes(rules: Mapping[str, Any], asked: Asked, how: Settings, sizes: Sizes) -> float:
+    """Bytes that an engine leaves for caches [B]."""
+    run = sizes.run
+    beside = run.get("non_torch", 0.0)
+    match rules["way"]:
+        case "share-of-free":
+            free = sizes.total - beside if asked.free is None else float(asked.free)
+            return float(sglang_pool_bytes(free, free - sizes.weights, how.share))
+        case "share-after-load":
+            if asked.free is not None:
+                return how.share * asked.free
+            left = sizes.total - sizes.weights - run.get("peak_activation", 0.0) - beside
+            return how.share * left
+        case _:
+            return float(
+                vllm_pool_bytes(sizes.total, how.share, sizes.weights,
+                                run.get("peak_activation", 0.0), beside, sizes.graphs)
+            )  # fmt: skip
+
+
+def _holder(
+    case: Case, rules: Mapping[str, Any], asked: Asked, how: Settings
+) -> Callable[[float], Pool]:
+    """Make what tells how much a pool holds."""
+    if rules["way"] == "share-of-free":
+        ratio = asked.window_ratio
+        states = rules["state_ratio"] if asked.state_ratio is None else asked.state_ratio
+        return lambda pool: sglang_pool(
+            case.model, case.precision, pool, how.length, how.block, rules, ratio, states
+        )
+    if rules["way"] == "share-after-load":
+        return lambda pool: trtllm_pool(case.model, case.precision, pool, how.length, how.block)
+    groups = cache_groups(case.model, case.precision, how.block)
+    whole = not before(asked.version, rules.get("whole_tokens"))
+    limit = max(how.length, case.model.max_context or 0)
+
+    def hold(pool: float) -> Pool:
+        return vllm_holds(groups, pool, how, asked.states, whole, limit)
+
+    return hold
+
+
+def vllm_holds(
+    groups: Groups, pool: float, how: Settings, states: int, whole: bool, limit: int
+) -> Pool:
+    """Tell what a pool of vLLM's holds.
+
+    whole: the line of tokens is that of whole requests (from 0.21 on); limit: longest request that
+    is looked for [tokens].
+    """
+    blocks = groups.blocks(pool)
+    each = groups.request_blocks(how.length, how.batched, states)
+    concurrency = float(pool_concurrency(blocks, each))
+    tokens = int(concurrency * how.length) if whole else groups.line_tokens(blocks, how.length)
+    return Pool(
+        blocks=blocks,
+        tokens=tokens,
+        concurrency=concurrency,
+        longest=groups.longest(pool, limit, how.batched, states),
+        block=groups.least_block or None,
+        request=each * groups.block_bytes,
+        more={
+            "groups": [
+                {"kind": one.kind, "layers": one.layers, "groups": count,
+                 "block_tokens": one.block or None, "page_bytes": one.page,
+                 "request_blocks": one.request_blocks(how.length, how.batched, states)}
+                for one, count in zip(groups.caches, groups.counts, strict=False)
+            ],
+            "layers_per_group": groups.layers,
+        },
+    )  # fmt: skip
+
+
+def _all_at_once(
+    case: Case, rules: Mapping[str, Any], asked: Asked, how: Settings, run: dict[str, Inputs],
+    weights: float, total: float,
+) -> dict[str, Any]:  # fmt: skip
+    """Answer for an engine that allocates the cache of all its slots at the start."""
+    slots = how.sequences
+    context = how.length * slots if rules.get("each") else how.length
+    buffer = run["peak_activation"]
+    held, request, longest = llama_pool(case, context, slots, how.batched)
+
+    def fits(n: int) -> bool:
+        room = total - weights - buffer.value
+        return llama_pool(case, n, slots, how.batched)[0]["pool_bytes"] <= room
+
+    whole = weights + held["pool_bytes"] + buffer.value
+    return {
+        "engine": asked.engine,
+        "name": rules["name"],
+        "version": None if asked.version is None else ".".join(map(str, asked.version)),
+        "total_bytes": total,
+        "share": None,
+        "share_name": None,
+        "weights_bytes": weights,
+        "peak_activation_bytes": buffer.value,
+        **held,
+        "pool_low_bytes": held["pool_bytes"],
+        "pool_high_bytes": held["pool_bytes"],
+        "reserved_bytes": whole,
+        "reserved_low_bytes": whole - buffer.value + buffer.low,
+        "reserved_high_bytes": whole - buffer.value + buffer.high,
+        "blocks": None,
+        "max_concurrency": float(slots),
+        "estimated_max_len": longest(fits),
+        "block_tokens": None,
+        "max_len": how.length,
+        "max_batched_tokens": how.batched,
+        "max_sequences": slots,
+        "request_needed_bytes": _needed(case, context // slots),
+        "request_reserved_bytes": request,
+        "starts": whole <= total,
+        "starts_low": whole - buffer.value + buffer.high <= total,
+        "starts_high": whole - buffer.value + buffer.low <= total,
+        "inputs": told_inputs(run, asked),
+        "sentences": [*rules.get("notes", ()), *ranges_said(run)],
+    }
+
+
+def _needed(case: Case, length: int) -> float:
+    """Bytes that the mathematics needs of a request on a rank: its cache and its states [B]."""
+    layout = case.layout
+    # A rank of a group of dp holds whole sequences: one of them is meant, not its share.
+    alone = 1 if layout is None else layout.dp * layout.replicas
+    cache = float(cached_bytes(case, alone, length))
+    return cache + float(sequence_state_bytes(case.model, case.precision))
+
+
+def _sentences(rules: Mapping[str, Any], pool: Pool, run: Mapping[str, Inputs]) -> list[str]:
+    return [*pool.said, *ranges_said(run), *rules.get("notes", ())]

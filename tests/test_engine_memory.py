@@ -1,0 +1,665 @@
+"""What engines print about their memory, against worked cases and figures of public logs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rooflm.calc import engine_memory as em
+from rooflm.calc.attention import Attention
+from rooflm.calc.cache_groups import Caches, Groups, cache_groups
+from rooflm.calc.engine_budget import Settings, vllm_holds
+from rooflm.calc.engine_lines import kept
+from rooflm.calc.engine_rules import GIB, Asked, find_rules, memory_engines, parse_version, usual
+from rooflm.calc.errors import RooflmError
+from rooflm.calc.layout import Layout, shard
+from rooflm.calc.memory import (
+    paged_chunk_tokens,
+    paged_window_tokens,
+    weights_bytes,
+)
+from rooflm.calc.model import Model, sequence_state_bytes, token_bytes
+from rooflm.calc.paging import pool_blocks, pool_sequences, sequence_blocks
+from rooflm.calc.passes import BF16, Precision
+from rooflm.calc.precision import precision_of
+from rooflm.calc.presets import find_model
+from rooflm.calc.units import parse_size
+
+from .golden import table
+from .helpers import Terminal
+
+TABLE = table("engine_memory")
+CASES: dict[str, Any] = {c["id"]: c for c in TABLE["cases"]}
+Found = dict[str, Any]
+MIB = 2**20
+
+
+# Worked cases.
+
+
+def prefill(x: Any) -> Found:
+    """Parts of the widest point of an MLP, and the scores that nobody stores."""
+    T, D, F, b = x["T"], x["D"], x["F"], x["b"]
+    return {
+        "residual": em.mlp_pass_bytes(T, D, 0, b) / 2,
+        "gate_up": em.mlp_pass_bytes(T, 0, F, b) * 2 / 3,
+        "act_out": em.mlp_pass_bytes(T, 0, F, b) / 3,
+        "sum_model": em.mlp_pass_bytes(T, D, F, b),
+        "naive_scores_32h": b * x["heads"] * T * T,
+    }
+
+
+def logits(x: Any) -> Found:
+    """Logits of a step, and of every prompt token."""
+    return {
+        "bytes": em.logits_bytes(x["B"], x["V"], x["bytes"]),
+        "prompt_logprobs_8192": em.logits_bytes(x["T"], x["V"], x["bytes"]),
+    }
+
+
+def budget(x: Any) -> Found:
+    """A pool, its blocks, tokens and whole sequences."""
+    model = find_model(x["model"])
+    pool = em.vllm_pool_bytes(
+        x["total"], x["u"], x["weights"], x["peak_activation"], x["non_torch"]
+    )
+    groups = cache_groups(model, BF16, x["block"])
+    blocks = groups.blocks(pool)
+    return {
+        "kv_bytes": pool,
+        "blocks": blocks,
+        "tokens": groups.line_tokens(blocks, 1),
+        "seqs_4096": pool_sequences(blocks, x["length"], x["block"]),
+    }
+
+
+def breakdown(x: Any) -> Found:
+    """The pool of a log, in its unit."""
+    pool = em.vllm_pool_bytes(
+        x["total_gib"], x["u"], x["weights_gib"], x["peak_activation_gib"], x["non_torch_gib"]
+    )
+    return {"kv_gib": pool}
+
+
+def units(x: Any) -> Found:
+    """MiB in bytes, and over the number on the box."""
+    size = parse_size(f"{x['mib']}MiB", "--capacity")
+    return {"bytes": size, "over_80e9": size / 80e9}
+
+
+def vidur(x: Any) -> Found:
+    """Requests of the longest length that are left room for."""
+    held = 2 * x["params_per_device"]
+    pool = em.vllm_pool_bytes(x["total_gb"] * GIB, 1 - x["margin"], held, 0, 0)
+    token = token_bytes(find_model(x["model"]), BF16)
+    return {"max_batch": pool_blocks(pool, token, x["max_tokens"])}
+
+
+def graphs(x: Any) -> Found:
+    """The share without CUDA graphs, and the share that keeps the pool."""
+    part = x["graph_fraction_of_total"]
+    return {
+        "u_equivalent": em.graph_utilization(x["u"], part, 1),
+        "u_to_keep_kv": em.graph_utilization(x["u"], -part, 1),
+    }
+
+
+def context(x: Any) -> Found:
+    """The least that the registry's ranges leave for a context."""
+    ranges = [find_rules(name)["ranges"] for name in memory_engines()]
+    return {
+        "lazy_loading": min(r["non_torch"]["low_gib"] for r in ranges if "non_torch" in r) * GIB
+    }
+
+
+def window(x: Any) -> Found:
+    """Tokens and blocks of a window layer."""
+    args = (x["W"], x["max_model_len"], x["max_num_batched_tokens"], x["block"])
+    tokens = x["W"] - 1 + x["max_num_batched_tokens"]
+    return {"tokens": tokens, "blocks": paged_window_tokens(*args) // x["block"]}
+
+
+def chunk(x: Any) -> Found:
+    """Blocks of a chunked layer."""
+    args = (x["C"], x["max_model_len"], x["max_num_batched_tokens"], x["block"])
+    return {"blocks": paged_chunk_tokens(*args) // x["block"]}
+
+
+def pages(x: Any) -> Found:
+    """Pages of DeepSeek-V4: entries of 4 and of 128 tokens, and index keys."""
+
+    def page(m: int, size: int) -> float:
+        return em.aligned_page_bytes(x["block"] // m * size, x["align"])
+
+    return {
+        "c4a_main": page(4, x["entry"]),
+        "c4_indexer_fp8": page(4, x["index"]),
+        "c128a_main": page(128, x["entry"]),
+    }
+
+
+def grown(x: Any) -> float:
+    """Bytes that a further token adds to DeepSeek-V4's caches."""
+    return x["csa"] * (x["entry"] + x["index"]) / 4 + x["hca"] * x["entry"] / 128
+
+
+def measured(x: Any) -> Found:
+    """A measured pool over the formula of what is needed."""
+    each = x["pool_bytes"] / x["tokens"]
+    return {
+        "measured_per_token": each,
+        "formula_marginal_fp8idx": grown(x),
+        "overhead": each / grown(x),
+    }
+
+
+def compressed_pool(x: Any) -> Found:
+    """Bytes of a token of SGLang's pool: as many of them fill it."""
+    swa = x["layers"] * x["entry"]
+    whole = grown(x) + x["swa_full_tokens_ratio"] * swa
+    tokens = em.sglang_tokens(1e6 * whole, grown(x), swa, x["swa_full_tokens_ratio"])
+    assert abs(tokens - 10**6) <= 1
+    return {
+        "swa_pool": x["swa_full_tokens_ratio"] * swa,
+        "csa_pool": x["csa"] * (x["entry"] + x["index"]) / 4,
+        "hca_pool": x["hca"] * x["entry"] / 128,
+        "total": whole,
+        "overhead_over_compressed": whole / grown(x),
+    }
+
+
+def blocks(x: Any) -> Found:
+    """Blocks of sequences and of a pool."""
+    groups = cache_groups(find_model(x["model"]), BF16, x["block"])
+    number, each = groups.blocks(x["kv_budget"]), sequence_blocks(x["S"], x["block"])
+    return {
+        "block_bytes_all_layers": groups.block_bytes,
+        "blocks_per_seq": each,
+        "num_blocks": number,
+        "max_seqs": number // groups.request_blocks(x["S"], 8192, 1),
+        "block_table_bytes_int32": 4 * x["seqs"] * each,
+    }
+
+
+def hybrid(x: Any) -> Found:
+    """Blocks of a model with states, and the two lines of a log."""
+    groups = cache_groups(find_model(x["model"]), BF16, 16)
+    assert groups.least_block == x["block"]
+    assert sum(groups.counts) == x["groups"]
+    each = groups.request_blocks(x["length"], x["batched"], 1)
+    number = round(x["concurrency_line"] * each)
+    return {
+        "request_blocks": each,
+        "blocks": number,
+        "tokens": groups.line_tokens(number, x["length"]),
+        "concurrency": em.pool_concurrency(number, each),
+    }
+
+
+def too_long(x: Any) -> Found:
+    """What one request needs, and the longest that a pool holds, with drafted tokens."""
+    state = x["state_bytes"] + x["drafted"] * x["drafted_bytes"]
+    block = int(em.state_page_tokens(state, x["token"]))
+    page, layers = block * x["token"], x["layers"] + x["drafted_layers"]
+    group = int(em.group_layers(layers, x["states"]))
+    groups = Groups(
+        (Caches("full", layers, page, block), Caches("state", x["states"], page, 0)), page, group
+    )
+    states = int(em.state_blocks(x["drafted"], 1))
+    each = groups.request_blocks(x["length"], 2048, states)
+    return {
+        "block": block,
+        "request_blocks": each,
+        "needed_gib": each * groups.block_bytes / GIB,
+        "longest": groups.longest(x["pool_gib"] * GIB, x["length"], 2048, states),
+    }
+
+
+COMPUTE: dict[str, Callable[[Any], Found]] = {
+    "t20_prefill_activations": prefill,
+    "t20_logits_memory": logits,
+    "t20_vllm_kv_budget": budget,
+    "t20_h100_capacity_units": units,
+    "t20_vidur_memory_plan": vidur,
+    "t20_vllm_h200_breakdown": breakdown,
+    "t20_vllm_cudagraph_equivalence": graphs,
+    "t20_cuda_context": context,
+    "t08_vllm_swa_bound": window,
+    "t08_vllm_chunked_local_bound": chunk,
+    "t09_v4_vllm_pages": pages,
+    "t09_v4_pool_measured": measured,
+    "t09_v4_sglang_pool_pro": compressed_pool,
+    "t09_v4_sglang_pool_flash": compressed_pool,
+    "t15_block_count": blocks,
+    "hybrid_kv_line": hybrid,
+    "hybrid_too_long": too_long,
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_worked_cases(name: str) -> None:
+    """Every expected value of a worked case is computed."""
+    case = CASES[name]
+
+    assert COMPUTE[name](case["inputs"]) == pytest.approx(
+        case["expected"], rel=case.get("rtol", 1e-9)
+    )
+
+
+# Figures of logs.
+
+
+def model_of(x: Any) -> tuple[Model, Precision]:
+    """Find the model of a row, what a rank holds of it, and its formats."""
+    if "shape" in x:
+        layers, heads, key, value, width = x["shape"]
+        own = find_model("llama-3-8b")
+        mixer = Attention(N=heads, K=heads, H=key, H_v=value)
+        model = replace(own, groups=(replace(own.groups[0], count=layers, mixer=mixer),))
+        kv = "fp32" if width == 4 else "bf16"
+    else:
+        model, kv = find_model(x["model"]), x.get("kv", "bf16")
+        if x.get("tp", 1) > 1:
+            model = shard(model, Layout(tp=x["tp"]))[0].model
+    return model, precision_of(x.get("format", "bf16"), kv, x.get("state"), model=model)
+
+
+def groups_of(x: Any) -> Groups:
+    """Group the caches of a row's model."""
+    model, precision = model_of(x)
+    return cache_groups(model, precision, x.get("block", 16))
+
+
+def token_of(x: Any) -> float:
+    """Bytes of a token in all layers that keep everything."""
+    model, precision = model_of(x)
+    return kept(model, precision).full
+
+
+def unit_of(x: Any) -> int:
+    """Bytes of the unit that a row is printed in."""
+    return {"mib": MIB, "bytes": 1}.get(x.get("unit", "gib"), GIB)
+
+
+def settings_of(x: Any) -> Settings:
+    """Make settings of a row."""
+    return Settings(0.9, x.get("block", 16), x["batched"], 256, x["length"])
+
+
+def held_weights(x: Any) -> float:
+    """Weights with the table of rotations, as vLLM counts them."""
+    model, precision = model_of(x)
+    table_bytes = em.rope_table_bytes(x["positions"], x["width"])
+    return (weights_bytes(model, precision) + table_bytes) / unit_of(x)
+
+
+def request_gib(x: Any) -> float:
+    """What one request takes of a pool [GiB]."""
+    groups = groups_of(x)
+    each = groups.request_blocks(x["length"], x.get("batched", 8192), x.get("states", 1))
+    return each * groups.block_bytes / GIB
+
+
+def hybrid_pool(x: Any) -> float:
+    """Tokens of a pool by the line of whole requests."""
+    how = settings_of(x)
+    return vllm_holds(groups_of(x), x["pool_gib"] * GIB, how, x["states"], True, x["length"]).tokens
+
+
+def pool_tokens(x: Any) -> float:
+    """Tokens of a pool by the line before vLLM 0.21."""
+    groups = groups_of(x)
+    return groups.line_tokens(groups.blocks(x["pool_gib"] * GIB), 1)
+
+
+def swapped(x: Any) -> float:
+    """Blocks that swap space holds."""
+    return groups_of(x).blocks(x["swap_gib"] * GIB)
+
+
+def hybrid_concurrency(x: Any) -> float:
+    """Requests that blocks of a model with states hold."""
+    each = groups_of(x).request_blocks(x["length"], x["batched"], 1)
+    return em.pool_concurrency(x["blocks"], each)
+
+
+def other_format(x: Any) -> float:
+    """Tokens of the same pool with a cache of fp8, in whole blocks."""
+    wide, narrow = (token_of({**x, "kv": kv}) for kv in ("bf16", "fp8"))
+    return em.trtllm_blocks(x["tokens"] * wide, 1, narrow, x["block"]) * x["block"]
+
+
+def llama_mib(x: Any) -> float:
+    """A cache of llama.cpp [MiB]."""
+    return token_of(x) * em.llama_cells(x["context"], 1, x.get("pad", em.CELLS)) / MIB
+
+
+def llama_window(x: Any) -> float:
+    """Window layers of llama.cpp, of all slots [MiB]."""
+    cells = em.llama_cells(x["context"], x["slots"])
+    return token_of(x) * x["slots"] * em.llama_window_cells(cells, x["window"]) / MIB
+
+
+def llama_states(x: Any) -> float:
+    """States of llama.cpp, all in fp32 [MiB]."""
+    model, precision = model_of({**x, "kv": "fp32"})
+    return x["slots"] * sequence_state_bytes(model, precision) / MIB
+
+
+def llama_beside(x: Any) -> float:
+    """A context, by what another one took with what does not grow [MiB]."""
+    more = llama_mib(x) - llama_mib({**x, "context": x["shorter"]})
+    return x["with"] + more
+
+
+RULES: dict[str, Callable[[Any], float]] = {
+    "concurrency": lambda x: em.pool_concurrency(x["blocks"], x["length"] / x["block"]),
+    "token_concurrency": lambda x: em.pool_concurrency(x["tokens"], x["length"]),
+    "ranks_concurrency": lambda x: x["ranks"] * x["concurrency"],
+    "line_tokens": lambda x: x["blocks"] * x["block"],
+    "swap_blocks": swapped,
+    "vllm_pool": lambda x: em.vllm_pool_bytes(
+        x["total"], x["u"], x["weights"], x["activations"], x["non_torch"]
+    ),
+    "graph_share": lambda x: em.graph_utilization(x["u"], x["graphs_gib"], x["total_gib"]),
+    "pool_blocks": lambda x: groups_of(x).blocks(x["pool_gib"] * GIB),
+    "pool_tokens": pool_tokens,
+    "weights": held_weights,
+    "parameters": lambda x: x["parameters"] * x["b"] / GIB,
+    "hybrid_concurrency": hybrid_concurrency,
+    "hybrid_tokens": lambda x: groups_of(x).line_tokens(x["blocks"], 1),
+    "hybrid_pool_tokens": hybrid_pool,
+    "request_gib": request_gib,
+    "longest": lambda x: groups_of(x).longest(x["pool_gib"] * GIB, x["limit"], 8192, 1),
+    "sglang_pool": lambda x: em.sglang_pool_bytes(
+        x["after"] + x["usage"], x["after"], x["fraction"]
+    ),
+    "least_share": lambda x: 1 - (x["before"] - x["weights"]) / x["before"],
+    "k_size": lambda x: kept(*model_of(x)).keys * x["tokens"] / GIB,
+    "tokens_gib": lambda x: token_of(x) * x["tokens"] / unit_of(x),
+    "states_gib": lambda x: (x["slots"] + 1) * x["layers"] * x["state"] / GIB,
+    "window_tokens": lambda x: x["page"] * int(x["tokens"] * x["ratio"] // x["page"]),
+    "trtllm_tokens": lambda x: em.trtllm_blocks(x["pool"], 1, token_of(x), x["block"]) * x["block"],
+    "other_format": other_format,
+    "llama": llama_mib,
+    "llama_window": llama_window,
+    "llama_states": llama_states,
+    "llama_beside": llama_beside,
+    "widths": lambda x: x["heads"] * x["key"],
+}
+
+LOGS: list[tuple[str, Any]] = [
+    (log["source"], check) for log in TABLE["logs"] for check in log["checks"]
+]
+
+
+def off(check: Any) -> float:
+    """Tell by how much a computed figure is off a printed one."""
+    return RULES[check["rule"]](check["inputs"]) / check["printed"] - 1
+
+
+@pytest.mark.parametrize(
+    ("source", "check"), LOGS, ids=[f"{i}-{s}-{c['rule']}" for i, (s, c) in enumerate(LOGS)]
+)
+def test_figures_of_logs(source: str, check: Any) -> None:
+    """A figure holds within 1 %, or is off by more for the reason that is written beside it."""
+    error = off(check)
+
+    assert (abs(error) > 0.01) == ("why" in check), f"{source}: {100 * error:+.2f} %"
+
+
+def test_nine_of_ten_figures_of_logs_hold() -> None:
+    """Of pools, tokens, blocks, concurrencies and caches at least 90 % are within 1 %."""
+    parts = [c for _, c in LOGS if c["rule"] not in ("weights", "parameters", "widths")]
+    stated = [c for c in parts if not c.get("unstated")]
+    near = [c for c in parts if abs(off(c)) <= 0.01]
+
+    assert len(near) / len(parts) >= 0.9
+    assert len(near) / len(stated) >= 0.98
+
+
+# The registry.
+
+
+def test_every_engine_of_the_registry_reads_and_names_its_sources() -> None:
+    """Rules are complete, ranges are in order, and each says where it is from."""
+    for name in memory_engines():
+        rules = find_rules(name)
+        assert rules["sources"]
+        for ends in rules["ranges"].values():
+            assert ends["low_gib"] <= ends.get("usual_gib", ends["low_gib"]) <= ends["high_gib"]
+            assert ends["source"]
+
+
+def test_settings_follow_version_and_device() -> None:
+    """Older versions and larger devices have settings of their own; an A100 is not large."""
+    rules = find_rules("vllm")
+    old, new = Asked("vllm", version=(0, 12)), Asked("vllm")
+
+    assert usual(rules, "utilization", old, 80e9, "h100-sxm") == 0.9
+    assert usual(rules, "utilization", new, 80e9, "h100-sxm") == 0.92
+    assert usual(rules, "batched_tokens", new, 80e9, "h100-sxm") == 8192
+    assert usual(rules, "batched_tokens", new, 80e9, "a100-sxm-80gb") == 2048
+    assert usual(rules, "batched_tokens", new, 25e9, "rtx-4090") == 2048
+    assert parse_version("v0.21.0") > parse_version("0.21")
+    with pytest.raises(RooflmError, match="is not a version"):
+        parse_version("newest")
+
+
+def test_pages_of_unlike_sizes_are_made_one() -> None:
+    """Smaller pages get more tokens where they divide the largest; else they are padded."""
+    found = cache_groups(find_model("gemma-4-31b"), BF16, 16)
+    sizes = {(c.kind, c.block, c.page) for c in found.caches}
+
+    assert sizes == {("window", 16, 262144), ("full", 32, 262144)}
+    assert found.counts == [5, 1]
+
+
+def test_compressed_caches_are_refused_for_vllm() -> None:
+    """What is not modelled is not guessed."""
+    with pytest.raises(RooflmError, match="packs compressed caches"):
+        cache_groups(find_model("deepseek-v4-flash"), BF16, 256)
+
+
+# The command line.
+
+FIT = ("fit", "llama-3-8b", "--on", "h100-sxm", "--engine", "vllm", "--utilization", "0.9")
+GIVEN = ("--peak-activation", "1.5GB", "--non-torch", "500MB", "--engine-version", "0.12")
+
+
+def test_the_pool_of_the_worked_case_comes_out_of_the_command(rooflm: Terminal) -> None:
+    """With all inputs given the pool is one number, and everything beside it as without."""
+    answer = rooflm.json(*FIT, *GIVEN, "--max-len", "4096")
+    engine, plain = answer.pop("engine"), rooflm.json("fit", "llama-3-8b", "--on", "h100-sxm")
+    expected = CASES["t20_vllm_kv_budget"]["expected"]
+
+    assert answer == plain
+    assert answer["schema"] == "rooflm.fit/1"
+    # The worked case leaves norms and rounding of the weights out.
+    assert engine["pool_bytes"] == pytest.approx(expected["kv_bytes"], rel=1e-4)
+    assert engine["pool_low_bytes"] == engine["pool_bytes"] == engine["pool_high_bytes"]
+    assert engine["tokens"] == 16 * engine["blocks"]
+    assert engine["max_concurrency"] == engine["blocks"] / 256
+    assert engine["request_needed_bytes"] == engine["request_reserved_bytes"] == 4096 * 131072
+
+
+@pytest.mark.parametrize(
+    ("words", "pool", "blocks"),
+    [
+        # vllm-project/vllm#11251 and #15039: what was typed, seen and profiled, as their logs say.
+        (
+            ("llama-3.1-8b", "--on", "2xv100-sxm2-16gb", "--weights", "fp16", "--capacity",
+             "15.77GiB", "--utilization", "0.9", "--max-len", "40000", "--peak-activation",
+             "2.53GiB", "--non-torch", "0.39GiB"), 3.76, 3852,
+        ),
+        (
+            ("llama-3.3-70b", "--on", "4xh100-sxm", "--capacity", "79.33GiB", "--utilization",
+             "0.89", "--max-len", "131072", "--peak-activation", "1.3GiB", "--non-torch",
+             "0.28GiB"), 36.07, 29547,
+        ),
+    ],
+)  # fmt: skip
+def test_pools_of_logs_come_out_of_the_command(
+    rooflm: Terminal, words: tuple[str, ...], pool: float, blocks: int
+) -> None:
+    """From settings and profile alone the pool of a log is met within 1 %."""
+    engine = rooflm.json("fit", *words, "--engine", "vllm", "--engine-version", "0.7")["engine"]
+
+    assert engine["pool_bytes"] / GIB == pytest.approx(pool, rel=0.01)
+    assert engine["blocks"] == pytest.approx(blocks, rel=0.01)
+
+
+def test_the_other_formats_have_the_engine_too(rooflm: Terminal) -> None:
+    """Markdown has its table; CSV has the rows of the mathematics, as without an engine."""
+    csv = rooflm(*FIT, "--format", "csv").out
+
+    assert "| available for caches [GiB] |" in rooflm(*FIT, "--format", "md").out
+    assert csv == rooflm(*FIT[:4], "--format", "csv").out
+
+
+def test_what_only_a_run_can_tell_makes_an_interval(rooflm: Terminal) -> None:
+    """Without them a pool has a least and a most; every input names its range and source."""
+    engine = rooflm.json(*FIT)["engine"]
+
+    for key in ("pool{}_bytes", "tokens{}", "max_concurrency{}"):
+        assert engine[key.format("_low")] < engine[key.format("")] < engine[key.format("_high")]
+    assert [one["input"] for one in engine["inputs"]] == ["peak_activation", "non_torch", "graphs"]
+    assert all(not one["given"] and "issue" in one["source"] for one in engine["inputs"])
+
+
+def test_graphs_count_inside_from_0_21_on(rooflm: Terminal) -> None:
+    """The same server has a smaller pool since, and an older one has no such input."""
+    new = rooflm.json(*FIT, *GIVEN[:-1], "0.21", "--graphs", "1GiB")["engine"]
+    old = rooflm.json(*FIT, *GIVEN)["engine"]
+
+    assert old["pool_bytes"] - new["pool_bytes"] == pytest.approx(GIB)
+    assert new["share_without_graphs"] == pytest.approx(0.9 - GIB / new["total_bytes"])
+    assert "graphs_bytes" not in old
+
+
+def test_the_page_has_the_engine_lines(rooflm: Terminal) -> None:
+    """People see the lines of the log, in GiB, beside the usual page in GB."""
+    shown = rooflm(*FIT, "--max-len", "8192").out
+
+    for line in (
+        "available for caches [GiB]", "blocks", "maximum concurrency for 8,192 tokens per request",
+        "estimated maximum model length", "needed [GiB]", "reserved [GiB]", "margin [GB]",
+    ):  # fmt: skip
+        assert line in shown
+
+
+def test_windows_reserve_more_than_they_need(rooflm: Terminal) -> None:
+    """A window layer holds its window and a pass, in blocks; need and reservation are apart."""
+    words = ("fit", "gemma-3-27b", "--on", "h100-sxm", "--engine", "vllm")
+    wide, narrow = (
+        rooflm.json(*words, "--max-batched-tokens", n)["engine"] for n in ("8192", "1024")
+    )
+
+    assert wide["request_needed_bytes"] == narrow["request_needed_bytes"] == 11_173_625_856
+    assert wide["request_reserved_bytes"] > narrow["request_reserved_bytes"] > 11_173_625_856
+    # 52 layers with a window in groups of 10: six groups of 577 blocks, and one of 8,192.
+    assert [g["groups"] for g in wide["groups"]] == [6, 1]
+    assert [g["request_blocks"] for g in wide["groups"]] == [577, 8192]
+
+
+def test_ranks_have_the_pool_of_the_smallest(rooflm: Terminal) -> None:
+    """Split heads make tokens cheaper on each rank; latents are on every rank."""
+    one, two = (
+        rooflm.json("fit", "llama-3-8b", "--on", "h100-sxm", "--engine", "vllm", *tp)["engine"]
+        for tp in ((), ("--tp", "2"))
+    )
+    latent = rooflm.json("fit", "deepseek-v3", "--on", "8xh200-sxm", "--weights", "fp8",
+                         "--engine", "vllm", "--max-len", "8192", "--block", "64")  # fmt: skip
+
+    assert two["groups"][0]["page_bytes"] * 2 == one["groups"][0]["page_bytes"]
+    assert latent["engine"]["groups"][0]["page_bytes"] == 64 * 576 * 2
+
+
+def test_sglang_shares_a_pool_between_windows_and_the_rest(rooflm: Terminal) -> None:
+    """Tokens of window layers are a share of all; free memory that is given leaves no interval."""
+    engine = rooflm.json(
+        "fit", "gemma-3-27b", "--on", "h200-sxm", "--engine", "sglang", "--free", "139GiB",
+        "--utilization", "0.9", "--window-ratio", "0.5",
+    )["engine"]  # fmt: skip
+
+    assert engine["window_tokens"] == engine["tokens"] // 2
+    assert engine["pool_low_bytes"] == engine["pool_high_bytes"]
+    assert engine["pool_bytes"] == pytest.approx(0.9 * 139 * GIB - engine["weights_bytes"])
+
+
+def test_sglang_divides_a_pool_between_states_and_caches(rooflm: Terminal) -> None:
+    """A ratio of 0.9 gives states 9/19 of the pool, in whole states."""
+    engine = rooflm.json("fit", "qwen3.5-9b", "--on", "h100-sxm", "--engine", "sglang")["engine"]
+    part = engine["state_pool_bytes"] / engine["pool_bytes"]
+
+    assert part == pytest.approx(0.9 / 1.9, rel=0.01)
+    assert engine["tokens"] == int(
+        (engine["pool_bytes"] - engine["state_pool_bytes"]) // (8 * 4 * 256 * 4)
+    )
+
+
+def test_tensorrt_takes_a_share_of_what_is_free(rooflm: Terminal) -> None:
+    """Free memory after loading times the fraction, in blocks of 32, of 64 before 1.0."""
+    words = ("fit", "llama-3-8b", "--on", "rtx-5090", "--engine", "tensorrt-llm", "--kv", "fp8",
+             "--free", "17.83GiB")  # fmt: skip
+    new, old = rooflm.json(*words)["engine"], rooflm.json(*words, "--engine-version", "0.9")
+    # A log prints 16.05 GiB and 263,008 tokens; its free memory is rounded.
+    assert new["pool_bytes"] / GIB == pytest.approx(16.05, abs=0.01)
+    assert new["tokens"] == pytest.approx(263_008, rel=1e-3)
+    assert (new["block_tokens"], old["engine"]["block_tokens"]) == (32, 64)
+
+
+def test_llama_allocates_all_at_once(rooflm: Terminal) -> None:
+    """K and V are equal, in cells of whole pads; host layers keep their cache on the host."""
+    words = ("fit", "qwen3-8b", "--on", "rtx-4090", "--engine", "llama.cpp", "--max-len", "1000")
+    whole = rooflm.json(*words)["engine"]
+    half = rooflm.json(*words, "--gpu-layers", "18")["engine"]
+
+    assert whole["cells"] == 1024
+    assert whole["k_bytes"] == whole["v_bytes"] == 1024 * 36 * 8 * 128 * 2
+    assert half["pool_bytes"] == whole["pool_bytes"] / 2
+    assert whole["starts"] is True
+
+
+def test_ollama_multiplies_a_context_by_its_slots(rooflm: Terminal) -> None:
+    """num_ctx is that of each slot, where -c of llama.cpp is dealt out."""
+    words = ("fit", "qwen3-8b", "--on", "rtx-4090", "--max-len", "4096", "--max-sequences", "4")
+    each, whole = (
+        rooflm.json(*words, "--engine", name)["engine"]["cells"] for name in ("ollama", "llama.cpp")
+    )
+
+    assert (each, whole) == (16384, 4096)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--utilization", "0.9"), "no engine is named (--utilization). Say --engine vllm"),
+        (("--engine", "vlm"), "Did you mean vllm?"),
+        (("--engine", "llama.cpp", "--utilization", "0.9"), "has no such setting (--utilization)"),
+        (("--engine", "vllm", "--utilization", "95"), "is not a share between 0 and 1"),
+        (("--engine", "vllm", "--engine-version", "x"), "is not a version (--engine-version)"),
+        (("--engine", "vllm", "--gpu-layers", "10"), "keeps all layers on the device"),
+        (("--engine", "vllm", "--accounting", "lecture"), "has no engine (--accounting)"),
+        (("--engine", "vllm", "--shared-prefix", "100"), "reserves nothing for what is shared"),
+        (("--engine", "vllm", "--non-torch", "2Gb"), "bytes, not bits"),
+    ],
+)
+def test_mistakes_say_how_to_mend_them(rooflm: Terminal, words: tuple[str, ...], said: str) -> None:
+    """Settings that do not fit an engine are errors of usage."""
+    ran = rooflm("fit", "llama-3-8b", "--on", "rtx-4090", *words)
+
+    assert ran.code == 2
+    assert said in ran.err
+
+
+def test_a_model_that_does_not_fit_still_exits_1(rooflm: Terminal) -> None:
+    """Exit codes are those of the mathematics; the engine says that it would not start."""
+    ran = rooflm("fit", "llama-3-70b", "--on", "rtx-4090", "--engine", "vllm", "--format", "json")
+
+    assert ran.code == 1
+    assert ran.json["engine"]["starts"] is False
+    assert ran.json["engine"]["blocks"] == 0
