@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .cli_log import add as add_log
 from .cli_serve import add as add_serve
 from .cli_study import add as add_studies
 from .errors import Exit, RooflmError, check_choice, printable
@@ -881,13 +882,15 @@ def validate(context: typer.Context) -> None:
 
 
 add_serve(app)
+add_log(app)
 add_studies(app)
 
 
 def _asked_for(words: list[str]) -> typer.Typer:
     """Leave the command that was typed: typer would build the options of all at each start."""
     named = next((word for word in words if not word.startswith("-")), "")
-    own = [c for c in app.registered_commands if c.callback and c.callback.__name__ == named]
+    word = named.replace("-", "_")
+    own = [c for c in app.registered_commands if c.callback and c.callback.__name__ == word]
     if not own:
         return app
     alone = copy.copy(app)

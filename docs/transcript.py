@@ -13,8 +13,8 @@ import rooflm.calc.__main__ as entry
 
 COMMANDS = (
     "models", "hardware", "show", "fit", "sweep", "compare", "roofline", "explain", "solve",
-    "plan", "levers", "speculate", "serve", "quantize", "study", "report", "plot", "accuracy", "calibrate",
-    "validate",
+    "plan", "levers", "speculate", "serve", "explain-log", "quantize", "study", "report", "plot",
+    "accuracy", "calibrate", "validate",
 )  # fmt: skip
 
 
@@ -272,6 +272,7 @@ def formulas() -> str:
         compressed,
         cost,
         diffusion,
+        engine_memory,
         estimate,
         experts,
         handoff,
@@ -298,8 +299,8 @@ def formulas() -> str:
     rows = ["| formula | what it computes | module |", "| :-- | :-- | :-- |"]
     modules = (
         matmul, attention, mla, sparse, compressed, state, ssm, linear_attention, rwkv, mlp,
-        experts, adapters, residual, model, timing, estimate, memory, paging, sharing, requests, queueing,
-        handoff, diffusion, collectives, speculation, cost,
+        experts, adapters, residual, model, timing, estimate, memory, engine_memory, paging,
+        sharing, requests, queueing, handoff, diffusion, collectives, speculation, cost,
     )  # fmt: skip
     for module in modules:
         for name, formula in FORMULAS.items():

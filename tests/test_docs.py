@@ -62,7 +62,8 @@ def test_every_command_is_in_the_reference() -> None:
     text = (ROOT / "docs/cli.md").read_text("utf-8")
     for command in app.registered_commands:
         assert command.callback is not None
-        assert f"## rooflm {command.callback.__name__}\n" in text
+        name = command.name or command.callback.__name__
+        assert f"## rooflm {name}\n" in text
 
 
 def test_every_relative_link_leads_somewhere() -> None:

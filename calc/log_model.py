@@ -1,0 +1,245 @@
+"""The model of a log: its preset, the formats of its parts, and what a rank holds of it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from .attention import Attention
+from .engine_memory import rope_table_bytes
+from .entries import build_model
+from .errors import RooflmError
+from .layout import Layout, shard
+from .log_names import name_of, plain_name, preset_of
+from .log_read import Start
+from .memory import weights_bytes
+from .model import Model, tensors, token_bytes
+from .passes import Precision
+from .precision import precision_of
+from .presets import MODELS_FILE, find_model, preset_text
+from .weights import tensor_bytes
+from .yamlfile import load_block
+
+MIB = 2**20
+
+HINTS = {
+    "fp8": "fp8", "awq": "awq", "awq_marlin": "awq", "gptq": "gptq", "gptq_marlin": "gptq",
+    "int8": "int8-channel", "w8a8": "int8-channel", "w4a16": "int4", "mxfp4": "mxfp4",
+    "nvfp4": "nvfp4", "modelopt_fp4": "nvfp4", "modelopt": "fp8", "fbgemm_fp8": "fp8",
+}  # fmt: skip
+"""Formats that a name or a setting of an engine means."""
+PUBLISHED = (
+    ("gpt-oss", "experts=mxfp4,rest=bf16"), ("deepseek-v3", "fp8-block"),
+    ("kimi-k2", "fp8-block"), ("minimax-m2", "fp8-block"), ("deepseek-v4", ""),
+)  # fmt: skip
+"""Presets whose checkpoints were published in fewer bits than 16, and the format; "" for several.
+Sources: config.json of openai/gpt-oss-120b, deepseek-ai/DeepSeek-V3, moonshotai/Kimi-K2-Base,
+MiniMaxAI/MiniMax-M2 and deepseek-ai/DeepSeek-V4-Pro (quantization_config)."""
+KV_FORMATS = {
+    "fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "float8_e4m3fn": "fp8",
+    "float8_e5m2": "fp8", "bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "half": "fp16",
+    "fp16": "fp16", "float32": "fp32", "float": "fp32", "nvfp4": "nvfp4",
+}  # fmt: skip
+"""Formats of caches by the words of engines."""
+
+
+@dataclass
+class Known:
+    """What the model of a log says that its figures should be."""
+
+    model: Model | None
+    precision: Precision | None
+    """None where the format of the weights is not known."""
+    cache: Precision | None
+    """Formats of the cache, whatever the weights are."""
+    layout: Layout
+    name: str | None
+    """The model as the log calls it."""
+    why: str
+    """Where no figure follows from a model: why."""
+    assumed: list[str] = field(default_factory=list[str])
+
+    def rank_weights(self) -> list[float]:
+        """Bytes of the weights of each kind of rank [B]."""
+        if self.model is None or self.precision is None:
+            return []
+        return sorted({weights_bytes(m, self.precision) for m in self.rank_models()}, reverse=True)
+
+    def rank_models(self) -> list[Model]:
+        """List what the different ranks hold of the model."""
+        if self.model is None:
+            return []
+        if self.layout.devices == 1:
+            return [self.model]
+        return [r.model for r in shard(self.model, self.layout)]
+
+    def rope_bytes(self, length: float | None = None) -> float:
+        """Bytes of the rotary table that an engine keeps beside the weights [B].
+
+        length: positions, where the model does not say its longest context [tokens].
+        """
+        if self.model is None or self.model.positions:
+            return 0.0
+        positions = self.model.max_context or length
+        rotary = [m.H for g in self.model.groups if isinstance(m := g.mixer, Attention)]
+        return rope_table_bytes(positions, rotary[0]) if rotary and positions else 0.0
+
+    def rank_remainders(self) -> list[float]:
+        """Bytes that torch's allocator keeps behind the matrices of each kind of rank [B].
+
+        It takes 10 MiB and more in whole 2 MiB, and gives back what is left where that is above
+        1 MiB. Source: pytorch/pytorch, c10/cuda/CUDACachingAllocator.cpp (kMinLargeAlloc,
+        kRoundLarge, should_split). Fused matrices are counted one by one.
+        """
+        if self.precision is None:
+            return []
+        found: set[float] = set()
+        for model in self.rank_models():
+            each = [(n, tensor_bytes(t, self.precision)) for n, t in tensors(model)]
+            rest = ((n, -b % (2 * MIB)) for n, b in each if b >= 10 * MIB)
+            found.add(sum(n * r for n, r in rest if r <= MIB))
+        return sorted(found, reverse=True)
+
+    def token_bytes(self) -> list[float]:
+        """Bytes of a token in the cache of each kind of rank, all layers [B]."""
+        if self.cache is None:
+            return []
+        cache = self.cache
+        return sorted({token_bytes(m, cache) for m in self.rank_models()}, reverse=True)
+
+    def padded_token_bytes(self) -> list[float]:
+        """The same where every layer that keeps tokens has pages of the largest one [B]."""
+        found: set[float] = set()
+        if self.cache is None:
+            return []
+        for model in self.rank_models():
+            each = [(g.count, g.mixer.token_bytes(self.cache)) for g in model.groups]
+            most = max((b for _, b in each), default=0)
+            found.add(most * sum(n for n, b in each if b))
+        return sorted(found, reverse=True)
+
+    @property
+    def mixed(self) -> bool:
+        """Tell whether layers keep different things: windows, chunks, nothing."""
+        if self.model is None:
+            return False
+        return len({(g.mixer.kind, g.mixer.token_elements) for g in self.model.groups}) > 1
+
+    @property
+    def states(self) -> bool:
+        """Tell whether layers keep states."""
+        return self.model is not None and any(g.mixer.state.elements for g in self.model.groups)
+
+
+def known(start: Start, typed: dict[str, str | None]) -> Known:
+    """Find the model of a start; typed: what the user says of model, weights, kv, tp and pp."""
+    said: list[str] = []
+    name = name_of(start)
+    model, why = _model(name, typed.get("model"), said)
+    layout = _layout(start, typed, said)
+    natural = {"float16": "fp16", "half": "fp16", "float32": "fp32"}.get(
+        start.word("dtype") or "", "bf16"
+    )
+    precision = cache = None
+    if model is not None:
+        weights, none = _weights(start, name, model, typed.get("weights"), said)
+        kv = typed.get("kv") or _kv(start, said)
+        if kv is not None:
+            cache = precision_of("bf16", kv, natural=natural)
+        try:
+            # Where the log says nothing, the model's own format holds, which may be a file's.
+            own = weights == "bf16" and typed.get("weights") is None
+            if not none:
+                precision = precision_of(None if own else weights, kv, model=model, natural=natural)
+        except RooflmError:
+            if typed.get("weights") is not None or typed.get("kv") is not None:
+                raise
+            none = f"the formats of {model.name} do not follow from the log: --weights says them"
+        if none:
+            why = none
+        try:
+            shard(model, layout)
+        except RooflmError as e:
+            model, why = None, f"{model.name} cannot be spread as the log says: {e.what}"
+    return Known(model, precision, cache, layout, name, why, said)
+
+
+def _model(name: str | None, typed: str | None, said: list[str]) -> tuple[Model | None, str]:
+    """Find the preset of a name, or the model that the user names."""
+    if typed is not None:
+        return find_model(typed), ""
+    if name is None:
+        return None, "the log names no model: --model does"
+    preset = preset_of(name)
+    if preset is None:
+        return None, f"no preset is called {name[:60]}: --model names one, or a config.json"
+    if plain_name(name.rpartition("/")[2]) != plain_name(preset):
+        said.append(f"{name} has the dimensions of the preset {preset}")
+    text = preset_text(MODELS_FILE)
+    return build_model(preset, load_block(text, preset, MODELS_FILE.name)), ""
+
+
+def _layout(start: Start, typed: dict[str, str | None], said: list[str]) -> Layout:
+    """Read over how many devices a model is spread."""
+    from .units import parse_count
+
+    ways: dict[str, int] = {}
+    for axis in ("tp", "pp"):
+        text = typed.get(axis)
+        if text is not None:
+            ways[axis] = parse_count(text, f"--{axis}")
+            continue
+        found = start.number(axis)
+        ranks = {m[1] for f in start.all(*start.facts) for r in f.ranks
+                 if (m := re.search(rf"{axis.upper()}(\d+)", r))}  # fmt: skip
+        ways[axis] = int(found) if found and 1 <= found <= 4096 else 1
+        if found is None and len(ranks) > 1:
+            ways[axis] = max(map(int, ranks)) + 1
+            said.append(f"{axis} {ways[axis]}: by the ranks that wrote lines")
+    return Layout(tp=ways["tp"], pp=ways["pp"])
+
+
+def _weights(
+    start: Start, name: str | None, model: Model, typed: str | None, said: list[str]
+) -> tuple[str | None, str]:
+    """Tell the format of the weights, or why it is not known."""
+    if typed is not None:
+        return typed, ""
+    named = next((HINTS[w] for w in re.split(r"[-_./ ]", (name or "").lower()) if w in HINTS), None)
+    published = next((f for lead, f in PUBLISHED if model.name.startswith(lead)), None)
+    told = start.word("quantization")
+    if told is None and named is None and published is not None:
+        if not published:
+            return None, f"the checkpoint of {model.name} has several formats: --weights says which"
+        said.append(f"weights {published}, as {model.name} was published")
+        return published, ""
+    if told is None:
+        if named is not None and not start.says_none("quantization"):
+            said.append(f"weights {named}, as the name of the model says")
+            return named, ""
+        if not start.says_none("quantization"):
+            said.append("weights in 16 bits: the log names no quantization")
+        return "bf16", ""
+    kind = HINTS.get(told.lower().replace("-", "_")) or named
+    if published and kind is not None and kind in published:
+        kind = published
+    if kind is None:
+        return None, f"quantization {told[:40]} has several formats: --weights says which"
+    said.append(f"weights {kind}: the log says quantization {told[:40]}")
+    return kind, ""
+
+
+def _kv(start: Start, said: list[str]) -> str | None:
+    """Tell the format of the cache; None is that of the activations."""
+    told = start.word("kv_cache_dtype") or start.word("pool_dtype")
+    if told is None:
+        return start_dtype(start)
+    kind = KV_FORMATS.get(told.lower())
+    if kind is None:
+        said.append(f"the cache is in {told[:40]}, of which no bytes are known")
+    return kind
+
+
+def start_dtype(start: Start) -> str:
+    """Tell the 16-bit format of a start."""
+    return KV_FORMATS.get((start.word("dtype") or "").lower(), "bf16")
