@@ -54,6 +54,10 @@ def _refuse(case: Case, rules: Mapping[str, Any]) -> None:
         why, where = f"{rules['name']} keeps all layers on the device", "--gpu-layers"
     elif case.shared_prefix != 0:
         why, where = "an engine reserves nothing for what is shared", "--shared-prefix"
+    elif case.model.adapters is not None:
+        why, where = "the room that engines keep for adapters is not modelled", "--lora"
+    elif case.reserve_bytes != 0:
+        why, where = "an engine knows of no reserve: --non-torch is what others use", "--reserve"
     else:
         return
     raise RooflmError(why, where, "Leave out one of the options.")
@@ -67,6 +71,11 @@ def _on_rank(case: Case, rules: Mapping[str, Any], asked: Asked) -> dict[str, An
     weights = float(held_weights(case))
     if rules["way"] == "all-at-once":
         return _all_at_once(case, rules, asked, how, run, weights, total)
+    for key, one in run.items():
+        if one.value > total:
+            option = f"--{key.replace('_', '-')}"
+            what = f"{one.value / 2**30:,.2f} GiB are more than the device has"
+            raise RooflmError(what, option, f"It has {total / 2**30:,.2f} GiB.")
     inside = not before(asked.version, rules.get("graphs_inside"))
     if "graphs" in run and not inside and not run["graphs"].given:
         # They come on top of the share, so that the pool knows nothing of them.

@@ -157,7 +157,7 @@ def trtllm_pool(model: Model, precision: Precision, pool: float, length: int, bl
     held = kept(model, precision)
     if held.compressed or float(sequence_state_bytes(model, precision)):
         what = "states and compressed caches are not modelled for TensorRT-LLM"
-        raise RooflmError(what, "--engine", "Take --engine vllm or sglang.")
+        raise RooflmError(what, "--engine", "Take --engine sglang.")
     token = held.full + held.window
     blocks = max(0, int(trtllm_blocks(pool, 1, token, block)))
     tokens = blocks * block

@@ -22,7 +22,8 @@ from rooflm.calc.yamlfile import load
 ROOT = Path(__file__).resolve().parents[1]
 GENERATED = (
     "README.md", "docs/accuracy.md", "docs/cli.md", "docs/levers.md", "docs/nomenclature.md",
-    "docs/serving.md", "docs/speculation.md", "docs/studies.md", "docs/validation.md",
+    "docs/questions.md", "docs/serving.md", "docs/speculation.md", "docs/studies.md",
+    "docs/validation.md",
 )  # fmt: skip
 
 
