@@ -397,18 +397,27 @@ def engine_terms(
     case: Case, segments: Sequence[Segment], pass_: Sequence[Operator]
 ) -> list[tuple[str, Q]]:
     """List what the time of a pass with the engine of the case is made of [s]."""
-    from .estimate import estimate_terms
+    from .estimate import attention_groups, estimate_terms
 
-    if case.constants is None:
+    constants, rank = case.constants, case.rank
+    if constants is None:
         raise RooflmError(case.no_estimate, "--engine")
     local, sent = segments, []
-    if case.rank is not None:
+    if rank is not None:
         from .communication import rank_messages
 
-        local = case.rank.segments(segments)
-        sent = rank_messages(case.rank, segments, case.precision, case.links)
+        local = rank.segments(segments)
+        sent = rank_messages(rank, segments, case.precision, case.links)
+    groups = attention_groups(segments, constants)
+    attends = [
+        (
+            own if rank is None else rank.segments(own),
+            [op for op in case.ledger(own) if op.part == "attention"],
+        )
+        for own in (groups if len(groups) > 1 else ())
+    ]
     return estimate_terms(
-        pass_, local, case.rates, case.constants, case.precision, case.model.layers, sent
+        pass_, local, case.rates, constants, case.precision, case.model.layers, sent, attends
     )
 
 

@@ -87,6 +87,7 @@ def constants_of(
         experts=_number(engine, "experts", 1.0),
         tile_rows=int(_number(engine, "tile_rows", TILE_ROWS)),
         most_batch=engine.get("most_batch"),
+        separate_attention=timed.family in engine.get("separate_attention", ()),
         all_reduce={int(n): _curve(curve) for n, curve in curves.items() if n.isdigit()},
         band=_pair(band),
         prefill_band=_pair(engine.get("bands", {}).get("prefill", {})),

@@ -121,6 +121,9 @@ class Constants:
     """The same of prefills."""
     most_batch: int | None = None
     """Most sequences of a published step [1]."""
+    separate_attention: bool = False
+    """In a pass of both, attention of prompts and that of decoding are kernels of their own, one
+    after the other; one kernel hides the shorter of moving and computing of all otherwise."""
     decode_only: bool = False
     """Only decode steps were measured well enough."""
     told: tuple[str, ...] = ()
@@ -195,8 +198,13 @@ def estimate_terms(
     precision: Precision,
     layers: Q,
     messages: Sequence[Communication] = (),
+    attends: Sequence[tuple[Sequence[Segment], Sequence[Operator]]] = (),
 ) -> list[tuple[str, Q]]:
-    """List what an estimate adds up: parts of the pass, layers, sequences and messages [s]."""
+    """List what an estimate adds up: parts of the pass, layers, sequences and messages [s].
+
+    attends: what each attention kernel runs over, and its operators, where those of the pass are
+    split (`attention_groups`); as in the pass if empty.
+    """
     refuse_unmeasured(pass_, segments, rates, constants)
     if rates.flops_per_s is None:
         # One sequence moves bytes: what it computes takes no time beside them.
@@ -213,7 +221,12 @@ def estimate_terms(
             ),
         )
         for op in pass_
-        if op.part != "communication"
+        if op.part != "communication" and not (attends and op.part == "attention")
+    ]
+    terms += [
+        (op.part, op.count * attention_time(op, own, rates, constants))
+        for own, ops in attends
+        for op in ops
     ]
     long = constants.prefill_layer_s is not None and any(map(is_long, segments))
     terms.append(("layers", layers * (constants.prefill_layer_s if long else constants.layer_s)))
@@ -299,6 +312,16 @@ def _batched(share: float, experts: float, rows: Q) -> Q:
     if experts == 1:
         return share
     return share * (1 - (1 - experts) * minimum(rows - 1, 1))
+
+
+def attention_groups(segments: Sequence[Segment], constants: Constants) -> list[list[Segment]]:
+    """Split the segments of a pass by the attention kernel that runs over them.
+
+    Prompts and decoding where the engine has a kernel for each and the pass has both, and else all.
+    """
+    long = [s for s in segments if is_long(s)]
+    short = [s for s in segments if not is_long(s)]
+    return [long, short] if constants.separate_attention and long and short else [list(segments)]
 
 
 def attention_time(

@@ -233,6 +233,9 @@ ENGINE: dict[str, Field] = {
     "sources": Field("texts", "rows that it was fitted on", required=True),
     "notes": Field("texts", "what trips people"),
     "on": Field("texts", "chips with published steps"),
+    "separate_attention": Field(
+        "texts", "families of chips with a kernel for prompts and one for decoding in a mixed pass"
+    ),
     "formats": Field("map", "share of the bandwidth by format", inside={"*": _BARE}, required=True),
     "tile_rows": Field("count", "rows that a matmul computes at least"),
     **ENGINE_COSTS,

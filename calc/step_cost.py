@@ -140,21 +140,33 @@ class Steps:
         seconds += (sequences + len(chunks)) * self._sequence
         if self._plain is not None:
             # One kind of attention that sees everything: pairs and tokens are sums.
+            curve = self._plain
             pairs = seen = tokens
+            prompt_pairs = prompt_seen = 0
             for chunk in chunks:
                 found = self._pairs.get(chunk)
                 if found is None:
                     if len(self._pairs) >= MOST_CHUNKS:
                         self._pairs.clear()
                     found = self._pairs[chunk] = PLAIN_PAIRS(chunk[1], chunk[0])
-                pairs += found
-                seen += chunk[0] + chunk[1]
-            curve = self._plain
+                if curve.separate and chunk[0] > DECODE_TOKENS:
+                    prompt_pairs += found
+                    prompt_seen += chunk[0] + chunk[1]
+                else:
+                    pairs += found
+                    seen += chunk[0] + chunk[1]
             flops = curve.fixed_flops * sequences + curve.each_flops * pairs
             moved = curve.weights + curve.fixed_bytes * sequences + curve.each_bytes * seen
+            if prompt_seen:
+                if seen:
+                    seconds += curve.count * curve.time(flops, moved, 0)
+                flops = curve.each_flops * prompt_pairs
+                moved = curve.weights + curve.each_bytes * prompt_seen
             seconds += curve.count * curve.time(flops, moved, context)
             return round(seconds * TICKS)
-        works = [self._chunk(chunk) for chunk in chunks]
+        long = [self._chunk(chunk) for chunk in chunks if chunk[0] > DECODE_TOKENS]
+        short = [self._chunk(chunk) for chunk in chunks if chunk[0] <= DECODE_TOKENS]
+        both = bool(long) and bool(sequences or short)
         place = 0
         for curve in self._curves:
             value = tokens
@@ -163,11 +175,17 @@ class Steps:
                 value = counted.tokens + counted.growing
             flops = curve.fixed_flops * sequences + curve.each_flops * value
             moved = curve.weights + curve.fixed_bytes * sequences + curve.each_bytes * value
-            for work in works:
+            for work in short:
                 flops += work[place]
                 moved += work[place + 1]
-            place += 2
+            if both and curve.separate:
+                seconds += curve.count * curve.time(flops, moved, 0)
+                flops, moved = 0.0, curve.weights
+            for work in long:
+                flops += work[place]
+                moved += work[place + 1]
             seconds += curve.count * curve.time(flops, moved, context)
+            place += 2
         return round(seconds * TICKS)
 
     def moved(self, tokens: int) -> int:
@@ -259,11 +277,12 @@ class Steps:
         numbers = (which, op.count, one.fixed[0], one.each[0], op.weight_bytes, one.fixed[1],
                    one.each[1])  # fmt: skip
         peak = self.rates.peak(op.compute)
-        knee, starts = 0.0, (0.0, 0.0)
+        knee, starts, separate = 0.0, (0.0, 0.0), False
         if constants is None:
             moving, computing = partial(bandwidth_time, bytes_per_s=self.rates.bytes_per_s), None
             per_flop = compute_time(1.0, peak)
         elif op.part == "attention":
+            separate = constants.separate_attention
             knee = constants.kernels["decode"].small_bytes
             starts = (constants.kernels["decode"].start_s, constants.kernels["prefill"].start_s)
             moving = partial(
@@ -279,7 +298,8 @@ class Steps:
         at_knee = moving(knee) if knee else 0.0
         slow = at_knee / knee if knee else 0.0
         fast = (moving(knee + FAR) - at_knee) / FAR
-        return Curve(*numbers, starts, knee, slow, at_knee - fast * knee, fast, per_flop, computing)
+        line = (knee, slow, at_knee - fast * knee, fast)
+        return Curve(*numbers, starts, separate, *line, per_flop, computing)
 
     def _chunk(self, chunk: tuple[int, int]) -> tuple[float, ...]:
         """FLOPs and bytes beside weights that a chunk of a prompt adds to each operator seen."""
@@ -388,6 +408,8 @@ class Curve:
     each_bytes: float
     starts: tuple[float, float]
     """Of a pass of decoding, and of one with a prompt [s]."""
+    separate: bool
+    """Prompts and decoding have a kernel each."""
     knee: float
     """Bytes up to which a byte takes `slow`."""
     slow: float

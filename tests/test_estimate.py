@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rooflm.calc.case import Case, engine_time
+from rooflm.calc.case import Case, engine_terms, engine_time
 from rooflm.calc.engines import engine_names, find_constants, find_engine
 from rooflm.calc.errors import RooflmError
 from rooflm.calc.estimate import (
@@ -23,7 +23,7 @@ from rooflm.calc.estimate import (
     padded_rows,
 )
 from rooflm.calc.hardware import bound_flops
-from rooflm.calc.passes import decode, prefill
+from rooflm.calc.passes import Segment, decode, prefill
 from rooflm.calc.precision import precision_of
 from rooflm.calc.presets import HARDWARE_FILE, MODELS_FILE, find_machine, find_model, preset_names
 from rooflm.calc.readings import interpolated
@@ -85,6 +85,28 @@ def test_arrays_and_numbers_agree() -> None:
     for i, batch in enumerate((1, 2, 65)):
         step = case.step(batch, 1000)
         assert many[i] == pytest.approx(engine_time(case, step, case.ledger(step)), rel=1e-12)
+
+
+def test_a_mixed_pass_runs_a_kernel_for_prompts_and_one_for_decoding() -> None:
+    """Where the engine has both, their times add up; one kernel hides what is shorter of all."""
+    machine = find_machine("h100-sxm")
+    apart, joined = (
+        Case(find_model("llama-3-8b"), machine, constants=find_constants(machine, name)[0])
+        for name in ("tensorrt-llm", "vllm")
+    )
+    prompt, steps = prefill(1, 2048), decode(64, 4096)
+
+    def attention(case: Case, segments: list[Segment]) -> float:
+        terms = engine_terms(case, segments, case.ledger(segments))
+        return sum(seconds for part, seconds in terms if part == "attention")
+
+    alone = attention(apart, prompt) + attention(apart, steps)
+    assert attention(apart, prompt + steps) == pytest.approx(alone, rel=1e-12)
+    assert attention(joined, prompt + steps) < 0.99 * alone
+    assert {m.family for m, c in CONSTANTS if c.separate_attention} == {"hopper", "blackwell"}
+    on_blackwell, _ = find_constants(find_machine("b200-sxm"), "vllm")
+    assert on_blackwell is not None
+    assert on_blackwell.separate_attention
 
 
 def test_what_was_never_measured_has_no_estimate(rooflm: Terminal) -> None:

@@ -1,8 +1,8 @@
 """Simulated traffic beside published serving rows of one device: time per token, first token.
 
-The sources state lengths, clients and engine, but neither requests nor cache format nor memory
-for caches. What is assumed in their place (`Protocol` and the constants here) is never fitted to
-them. Constants of engines are those that had not seen the row, as in `accuracy`.
+The sources state lengths, clients and engine, some the cache format, but neither requests nor
+memory for caches. What is assumed in their place (`Protocol` and the constants here) is never
+fitted to them. Constants of engines are those that had not seen the row, as in `accuracy`.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def is_inferencex(row: Row) -> bool:
 def cache_format(row: Row) -> str | None:
     """Name the cache's format: as stated, else fp8 beside weights of 8 or 4 bits.
 
-    InferenceX's scripts set it so for all of these rows; aiconfigurator takes it so by default.
+    InferenceX's scripts state it for all of its rows; aiconfigurator takes it so by default.
     """
     weights = row.weights or ""
     return row.kv or ("fp8" if "fp8" in weights or "fp4" in weights else None)
@@ -106,7 +106,7 @@ class Replay:
     ttft_s: float
     """Mean over requests of first token - arrival [s]."""
     closed_s: float
-    """Time per token by the formula, as `accuracy` has it: with a cache of 16 bits [s]."""
+    """Time per token by the formula, as `accuracy` has it: cache as stated, else 16 bits [s]."""
     same_cache_s: float
     """The same with the cache of the simulation [s]."""
     prefill_share: float
