@@ -106,6 +106,8 @@ class Run:
     servers: list[Server]
     decoders: int
     """Servers that decode."""
+    ready: list[int] | None = None
+    """When each prompt was computed, where others do that [ticks]."""
     complete: bool = True
     """All requests are done; False after an interrupt."""
 
@@ -160,6 +162,11 @@ def run(
             _hand_over(made, pool, handing, ended, progress)
     except KeyboardInterrupt:
         made.complete = False
+        if len(made.servers) < pool.servers:
+            # Prompts were still computed elsewhere: nobody has got a token.
+            trace.first[:] = trace.finish[:] = [-1] * requests
+            made.servers, made.steps, made.ready = [], [], None
+            _add(made, pool, trace, None, progress)
     finally:
         if collects:
             gc.enable()
@@ -196,6 +203,9 @@ def _server(workload: Workload, pool: Pool) -> Callable[..., Server]:
     """Choose the server whose caches are as they are asked for."""
     from .sharing_server import ReservingServer, SharingServer, keys_of, reserved_tokens
 
+    if pool.reserve and (any(workload.prefix) or any(workload.session)):
+        what = "caches in one piece share nothing"
+        raise RooflmError(what, "--contiguous", "Leave out one of the options.")
     if pool.reserve:
 
         def size_of(prompt: int, output: int) -> int:
@@ -282,15 +292,8 @@ def _hand_over(
     prompts = Run(first, made.arrival, made.trace, [], [], 0)
     before = handing.prefill
     _add(prompts, before, made.trace, None, progress)
-    try:
-        _serve(prompts, before, made.arrival)
-    except KeyboardInterrupt:
-        # Nobody has got a token yet.
-        made.trace.first[:] = made.trace.finish[:] = [-1] * requests
-        _add(made, pool, made.trace, ended, progress)
-        made.servers += prompts.servers
-        made.steps += prompts.steps
-        raise
+    _serve(prompts, before, made.arrival)
+    made.ready = list(made.trace.finish)
     # The caches go over one link, one after the other, in the order in which they are ready.
     free = 0
     order = sorted(range(requests), key=lambda i: made.trace.finish[i])
@@ -333,12 +336,19 @@ def _refuse_misfits(workload: Workload, pool: Pool, handing: Handing | None) -> 
         raise RooflmError(what, "--clients", "Say --rate.")
     if workload.clients and pool.routing != "round-robin" and pool.servers > 1:
         what = "clients that wait for their answers stay with one server"
-        raise RooflmError(what, "--routing", "Leave it out, or say --rate.")
+        raise RooflmError(what, "--routing-policy", "Leave it out, or say --rate.")
     one = Server(pool.cost, pool.limits, new_trace(0))
     room = pool.limits.pool - pool.limits.watermark
     # What a request takes grows with its tokens: where the longest fits, all do.
     wholes = list(map(operator.add, workload.prompt, workload.output))
     longest = max(wholes)
+    if handing is not None:
+        before = handing.prefill
+        need = Server(before.cost, before.limits, new_trace(0)).hold(max(workload.prompt))
+        if need > before.limits.pool - before.limits.watermark:
+            held = f"a prompt of {max(workload.prompt):,} tokens"
+            what = f"{held} never fits where prompts are computed"
+            raise RooflmError(what, "--prefill-on", "Take a larger machine, or shorter prompts.")
     i = wholes.index(longest)
     prompt, output = workload.prompt[i], workload.output[i]
     need = one.hold(longest - (pool.limits.first != "static"))
@@ -348,4 +358,7 @@ def _refuse_misfits(workload: Workload, pool: Pool, handing: Handing | None) -> 
     if need > room:
         held = f"{prompt:,} tokens of prompt and {output:,} of output"
         what = f"request {i + 1} ({held}) never fits: it takes {need:,} of {room:,} units"
+        if pool.reserve == "longest" and longest > pool.longest:
+            fix = "Say a longer --max-len."
+            raise RooflmError(what, "--max-len", fix)
         raise RooflmError(what, "--prompt", "Take shorter requests, or more memory.")

@@ -170,7 +170,8 @@ PROMISED: dict[str, Any] = {
         False,
     ),
     "sweep": Annotated[
-        str | None, typer.Option(metavar="rate=RATES", help="A row for each: rate=1:32:x2.")
+        str | None,
+        typer.Option(metavar="rate=RATES", help="A row for each: rate=1:32:x2, or 1,2.5."),
     ],
 }
 """Options of what is promised and looked for."""

@@ -73,6 +73,8 @@ def _figures(answer: Answer) -> Table:
     rows += [
         ("a request waits in the queue [ms]", cell(split["queueing_s"], MILLI)),
         ("its prompt is computed [ms]", cell(split["prefill_s"], MILLI)),
+        *([] if split["handoff_s"] is None else
+          [("its cache is handed on [ms]", cell(split["handoff_s"], MILLI))]),
         ("it decodes [ms]", cell(split["decode_s"], MILLI)),
         ("messages, of the busy time [%]", cell(split["communication_share"], 0.01)),
         ("servers are busy [%]", cell(split["busy_share"], 0.01)),
@@ -91,7 +93,7 @@ def _figures(answer: Answer) -> Table:
     if "hit_share" in memory:
         rows.append(("prompt tokens found in the cache [%]", cell(memory["hit_share"], 0.01)))
     rows += [
-        ("requests that gave way", f"{answer['preemptions']:,}"),
+        ("requests that gave way", f"{answer['preemptions']:,.4g}"),
         ("closed form: prefill alone [ms]", cell(form["prefill_s"], MILLI)),
         ("closed form: between tokens [ms]", cell(form["itl_s"], MILLI)),
     ]
@@ -108,7 +110,7 @@ def _rates(rows: list[Answer], title: str) -> Table:
          cell(r["itl_s"]["mean"], MILLI), cell(r["itl_s"]["p99"], MILLI),
          cell(r["e2e_s"]["mean"]), cell(r["throughput_tokens_per_s"]),
          cell(r["goodput_requests_per_s"]), cell(r["attainment"], 0.01),
-         cell(r["cache"]["peak_share"], 0.01), f"{r['preemptions']:,}")
+         cell(r["cache"]["peak_share"], 0.01), f"{r['preemptions']:,.4g}")
         for r in rows
     ]  # fmt: skip
     return Table(heads, cells, title, keys=2)
@@ -123,12 +125,16 @@ def _notes(answer: Answer) -> list[str]:
         width = "" if half is None else f" ± {show_number(half)}"
         said.append(
             f"the largest rate at which {100 * found['attainment_asked']:g} % keep the promise: "
-            f"{show_number(found['rate_requests_per_s'])}{width} requests/s"
+            f"{show_number(found['rate_requests_per_s'])}{width} requests/s (mean of "
+            "replications)"
         )
+        if found["limit"] == "capacity":
+            said.append("the promise is kept up to the capacity, which is what limits the rate")
     if not answer["complete"]:
         said.append(
-            f"interrupted: the figures are of the {answer['measured_requests']:,} requests that "
-            f"were done, {answer['unfinished_requests']:,} are missing"
+            f"interrupted: the figures are of {answer['replications']} replications, in each "
+            f"{answer['measured_requests']:,} requests that were done and "
+            f"{answer['unfinished_requests']:,} that were not"
         )
     if answer["load"] == "unstable":
         said.append(

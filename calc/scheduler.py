@@ -464,6 +464,9 @@ class Server:
         if self.record is not None:
             late = self._note_late(started + first) if self._held_up else 0
             waiting, held = len(self.waiting), self._tokens
+            if self.limits.first == "static":
+                # Slots that are held until the longest ends get no tokens.
+                n = len(ends)
             if late and k > 1:
                 # What the first of them took is told with the others: it is one step of many.
                 self._rows.extend((1, n, late, first, 0, 0, started, free + used, waiting, held, 0))
@@ -472,7 +475,7 @@ class Server:
             else:
                 self._rows.extend((k, n, late, first, rise, 0, started, free, waiting, held, used))
         self.steps = step = step + k
-        self._tokens += n * k
+        self._tokens += len(self.running) * k
         for counted in self._more:
             counted.tokens += counted.growing * k
         if ends[0][0] <= step or (turns and turns[0][0] <= step):

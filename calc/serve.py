@@ -7,18 +7,21 @@ rate and above no figure is finite, and shortly below it none is settled.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from .case import Case
-from .errors import RooflmError
+from .errors import Exit, RooflmError
 from .live import Handing, Pool, Run, run
 from .requests import served_token_time
 from .scheduler import TICKS, Counted, Kind, StepCost
 from .served import (
+    Latencies,
     Slo,
     distribution,
+    durations,
     gap_distribution,
     gap_summary,
     gaps,
@@ -51,6 +54,8 @@ class Service:
     unit_bytes: float
     handing: Handing | None = None
     told: tuple[str, ...] = ()
+    unit_cost: bool = False
+    """Steps take a second each, whatever the model."""
     prefill_steps: Steps | None = None
     """Of the machine that computes prompts for others."""
 
@@ -84,13 +89,27 @@ def simulate(
     return run(workload, service.pool, service.handing, progress)
 
 
-def capacity(service: Service, workload: Workload) -> float:
-    """Requests a second that a service ends when it never has to wait for one.
+def capacity(service: Service, workload: Workload) -> float | None:
+    """Requests a second that a service ends when it never has to wait for one; None without end.
 
     All requests come at once; the first and the last tenth to end are left out, in which the batch
-    fills and drains. Few requests are taken several times over, so that batches do not end as one.
+    fills and drains. Few requests are taken several times over, until what is measured is several
+    times as long as the longest request takes: before that the batch has not settled. Static
+    batches are counted whole.
     """
-    flood = _flood(workload, BATCHES * service.pool.limits.sequences * service.pool.servers)
+    least = BATCHES * service.pool.limits.sequences * service.pool.servers
+    while True:
+        flood = _flood(workload, least)
+        made, rate, span = _ended_per_s(service, flood)
+        taken = max(map(operator.sub, made.trace.finish, made.trace.start), default=0)
+        static = service.pool.limits.first == "static"
+        if static or span >= SETTLED * taken or len(flood.prompt) >= MOST_FLOOD:
+            return rate
+        least = 2 * len(flood.prompt)
+
+
+def _ended_per_s(service: Service, flood: Workload) -> tuple[Run, float | None, int]:
+    """Let all requests come at once: the run, those that end in a second, and ticks measured."""
     requests = len(flood.prompt)
     made = run(flood, service.pool, service.handing)
     if not made.complete:
@@ -99,21 +118,23 @@ def capacity(service: Service, workload: Workload) -> float:
     low = int(CUT * requests)
     high = requests - 1 - low
     span = ends[high] - ends[low]
-    if span <= 0 or high <= low:
-        return requests * TICKS / ends[-1]
-    return (high - low) * TICKS / span
+    if span <= 0 or high <= low or service.pool.limits.first == "static":
+        return made, requests * TICKS / ends[-1] if ends[-1] else None, ends[-1]
+    return made, (high - low) * TICKS / span, span
 
 
 BATCHES = 12
 """Times as many requests as run at once are in a capacity run at least."""
-MOST_FLOOD = 20_000
+MOST_FLOOD = 40_000
 """Requests of a capacity run at most, unless that many more run at once."""
+SETTLED = 3
+"""Times as long as its longest request a capacity run is measured at least."""
 
 
 def _flood(work: Workload, least: int) -> Workload:
     """Let all requests of a workload come at once: the first of many, or few several times over."""
     requests = len(work.prompt)
-    size = min(requests, max(least, MOST_FLOOD))
+    size = min(requests, max(least, MOST_FLOOD // 2))
     times = -(-least // size)
 
     def again(values: list[Any]) -> list[Any]:
@@ -170,11 +191,18 @@ def _since(made: Run, warm_up: int) -> float:
     return made.arrival[warm_up] / TICKS if 0 < warm_up < len(made.arrival) else 0.0
 
 
-def split(service: Service, made: Run, found: Any) -> dict[str, float | None]:
+def split(service: Service, made: Run, found: Latencies) -> dict[str, float | None]:
     """Split the mean time of a request: queueing, prefill, decode; and the share of messages."""
     if not len(found.arrival):
         return dict.fromkeys(
-            ("queueing_s", "prefill_s", "decode_s", "communication_share", "busy_share")
+            (
+                "queueing_s",
+                "prefill_s",
+                "handoff_s",
+                "decode_s",
+                "communication_share",
+                "busy_share",
+            )
         )
     sent = busy = 0.0
     for steps in made.steps[: made.decoders]:
@@ -187,16 +215,17 @@ def split(service: Service, made: Run, found: Any) -> dict[str, float | None]:
 
         of_rows = np.array(service.steps.sent_s)
         sent += float((of_rows[rows] * table["steps"]).sum())
-        k = table["steps"]
-        busy += float((k * table["first_s"] + table["rise_s"] * k * (k - 1) / 2).sum())
+        busy += float(durations(table).sum())
+    handed = 0.0 if found.handed is None else float(found.handed.mean())
     share: float | None = sent / busy if busy else 0.0
     if service.pool.cost is not service.steps:
         # What rounds of drafting send is not told apart.
         share = None
     return {
-        "queueing_s": float((found.start - found.arrival).mean()),
-        "prefill_s": float((found.first - found.start).mean()),
-        "decode_s": float((found.finish - found.first).mean()),
+        "queueing_s": float(found.waited.mean()),
+        "prefill_s": float((found.ttft - found.waited).mean()) - handed,
+        "handoff_s": None if found.handed is None else handed,
+        "decode_s": float((found.e2e - found.ttft).mean()),
         "communication_share": share,
         "busy_share": busy / (made.end * made.decoders) if made.end else 0.0,
     }
@@ -228,9 +257,14 @@ def at_rate(
         if runs is not None:
             runs.append(made)
         warm = min(traffic.warm_up, len(work.prompt) - 1)
-        found.append(measure(service, made, warm, slo))
+        told = measure(service, made, warm, slo)
         if not made.complete:
             complete = False
+            if found:
+                # What is told is of whole replications.
+                break
+        found.append(told)
+        if not complete:
             break
     regime = None
     if rate is not None and known is not None:
@@ -242,6 +276,10 @@ def at_rate(
     row |= {"rate_requests_per_s": rate, "capacity_requests_per_s": known}
     row |= {"stable": stable, "load": regime, "complete": complete}
     row["replications"] = len(found)
+    for key in ("time_split", "cache"):
+        row[key] = {name: _mean([f[key].get(name) for f in found]) for name in row[key]}
+    for key in ("duration_s", "preemptions", "swaps", "engine_steps", "events"):
+        row[key] = _mean([f[key] for f in found])
     row["intervals"] = {}
     for key in SPREAD:
         for name in row[key]:
@@ -264,6 +302,14 @@ def at_rate(
     return row
 
 
+def _mean(values: Sequence[float | None]) -> float | None:
+    """Mean of replications; a whole number where all are the same."""
+    known = [v for v in values if v is not None]
+    if not known:
+        return None
+    return known[0] if len(set(known)) == 1 else sum(known) / len(known)
+
+
 def closed_form(service: Service, work: Workload, rate: float | None) -> dict[str, float | None]:
     """Tell what a formula without a queue says: a step and a share of the others' prefills.
 
@@ -271,6 +317,8 @@ def closed_form(service: Service, work: Workload, rate: float | None) -> dict[st
     """
     requests = len(work.prompt)
     prompt, output = sum(work.prompt) / requests, sum(work.output) / requests
+    if service.unit_cost:
+        return dict.fromkeys(("prefill_s", "running_sequences", "itl_s"))
     prefill = prefill_time(service, prompt)
     context = prompt + output / 2
     servers = service.pool.servers
@@ -363,6 +411,8 @@ def find_rate(
             return float(met(times, slo).mean()) >= share
 
         most = capacity(service, traffic.make(1.0, seed))
+        if most is None:
+            raise RooflmError("requests take no time: every rate is kept", "--find-rate")
         capacities.append(most)
         low, high = 0.0, most
         if keeps(most * (1 - RATE_DIGITS)):
@@ -371,7 +421,8 @@ def find_rate(
         least = most / 2**20
         if not keeps(least):
             what = f"even one request at a time keeps it in less than {100 * share:g} % of cases"
-            raise RooflmError(what, "--find-rate", "Promise less, or take a faster machine.")
+            fix = "Promise less, or take a faster machine."
+            raise RooflmError(what, "--find-rate", fix, Exit.NO)
         while high - low > RATE_DIGITS * high:
             middle = (low + high) / 2
             low, high = (middle, high) if keeps(middle) else (low, middle)
@@ -380,6 +431,7 @@ def find_rate(
     return {
         "rate_requests_per_s": told["mean"], "half_width": told["half_width"], "found": found,
         "capacity_requests_per_s": sum(capacities) / len(capacities),
+        "limit": "capacity" if found[0] == capacities[0] * (1 - RATE_DIGITS) else "promise",
     }  # fmt: skip
 
 
@@ -417,5 +469,14 @@ def frame(
         **row,
         "memory": {**service.memory, **row.get("cache", {})},
         **({"rows": [dict(r) for r in rows]} if rows else {}),
-        "assumptions": [*traffic.make(traffic.rate, traffic.seed).told, *service.told, *said],
+        "assumptions": [*_came(traffic, rows), *service.told, *said],
     }
+
+
+def _came(traffic: Traffic, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Say what came: of a sweep, at which rates."""
+    told = list(traffic.make(traffic.rate, traffic.seed).told)
+    if not rows:
+        return told
+    number = rows[0]["requests"]
+    return [f"at each rate {number:,} requests, seed {traffic.seed}", *told[1:]]

@@ -43,29 +43,40 @@ class Latencies:
     """Times of the requests that were measured and are done [s]."""
 
     arrival: Array
-    start: Array
-    first: Array
-    finish: Array
+    waited: Array
+    """From arrival to the first step that computes it."""
+    ttft: Array
+    """From arrival to the first token."""
+    e2e: Array
+    """From arrival to the last token."""
     output: Array
     """Tokens of each."""
     measured: int
     """Requests that were measured, those that are not done included."""
 
-    @property
-    def ttft(self) -> Array:
-        """Time to first token."""
-        return self.first - self.arrival
+    handed: Array | None = None
+    """From the end of a prompt that was computed elsewhere to its first token."""
 
     @property
-    def e2e(self) -> Array:
-        """Time from arrival to last token."""
-        return self.finish - self.arrival
+    def start(self) -> Array:
+        """When a request was first computed."""
+        return self.arrival + self.waited
+
+    @property
+    def first(self) -> Array:
+        """When its first token came."""
+        return self.arrival + self.ttft
+
+    @property
+    def finish(self) -> Array:
+        """When its last token came."""
+        return self.arrival + self.e2e
 
     @property
     def itl(self) -> Array:
         """Mean time of each further token, of requests that have one; NaN for others."""
         further = self.output - 1
-        return np.where(further > 0, (self.finish - self.first) / np.maximum(further, 1), np.nan)
+        return np.where(further > 0, (self.e2e - self.ttft) / np.maximum(further, 1), np.nan)
 
 
 def latencies(run: Run, warm_up: int = 0) -> Latencies:
@@ -76,18 +87,16 @@ def latencies(run: Run, warm_up: int = 0) -> Latencies:
     trace, output = run.trace, run.workload.output
     done = [i for i in range(warm_up, len(output)) if trace.finish[i] >= 0]
 
-    def seconds(ticks: Sequence[int]) -> Array:
-        return np.array([ticks[i] for i in done], dtype=float) / TICKS
-
     # Differences of times late in a long run keep their digits: ticks are subtracted as integers.
     base = run.arrival
 
-    def since(ticks: Sequence[int]) -> Array:
-        return np.array([ticks[i] - base[i] for i in done], dtype=float) / TICKS
+    def between(late: Sequence[int], early: Sequence[int]) -> Array:
+        return np.array([late[i] - early[i] for i in done], dtype=float) / TICKS
 
-    arrival = seconds(base)
     return Latencies(
-        arrival, *(arrival + since(t) for t in (trace.start, trace.first, trace.finish)),
+        np.array([base[i] for i in done], dtype=float) / TICKS,
+        *(between(ticks, base) for ticks in (trace.start, trace.first, trace.finish)),
+        handed=None if run.ready is None else between(trace.first, run.ready),
         output=np.array([output[i] for i in done], dtype=float),
         measured=len(output) - warm_up,
     )  # fmt: skip

@@ -21,8 +21,20 @@ def keys_of(workload: Workload, block: int) -> KeysOf:
     A block is of a prefix where all of it is; from there on it is of the conversation, whose next
     turn begins with all that was said, or of the request alone.
     """
+    known: dict[int, list[Hashable]] = {}
 
     def keys(i: int, blocks: int) -> list[Hashable]:
+        """Take the first keys of a request, which are made once."""
+        found = known.get(i)
+        if found is None or len(found) < blocks:
+            if len(known) >= MOST_KNOWN:
+                known.clear()
+            found = known[i] = made(
+                i, max(blocks, (workload.prompt[i] + workload.output[i]) // block)
+            )
+        return found[:blocks]
+
+    def made(i: int, blocks: int) -> list[Hashable]:
         name = workload.prefix[i] if workload.prefix else ""
         common = min(blocks, workload.prefix_tokens[i] // block) if name else 0
         said = workload.session[i] if workload.session else ""
@@ -31,6 +43,10 @@ def keys_of(workload: Workload, block: int) -> KeysOf:
         return [*shared, *((*own, j) for j in range(common, blocks))]
 
     return keys
+
+
+MOST_KNOWN = 1024
+"""Requests whose keys are kept at hand: more than run at once."""
 
 
 class SharingServer(Server):
@@ -48,15 +64,22 @@ class SharingServer(Server):
         self.cache = PagedCache(self.limits.pool, self.limits.block)
         self.keys = keys
         self.asked_tokens = self.found_tokens = 0
+        # What was matched last, of which request, and in which state of the cache.
+        self._last_match: tuple[int, int, int, Sequence[Hashable]] = (-1, -1, -1, ())
+        self._changes = 0
 
     def _matched(self, head: Served) -> Sequence[Hashable]:
         """List the leading blocks of a request that are in the cache; its last token never is."""
-        keys = self.keys(head.i, (head.whole - 1) // self.limits.block)
-        return keys[: self.cache.match(keys)]
+        i, whole, changes, matched = self._last_match
+        if (i, whole, changes) != (head.i, head.whole, self._changes):
+            keys = self.keys(head.i, (head.whole - 1) // self.limits.block)
+            matched = keys[: self.cache.match(keys)]
+            self._last_match = (head.i, head.whole, self._changes, matched)
+        return matched
 
     def found(self, head: Served) -> int:
         """Count the tokens of a waiting request that are in the cache already."""
-        return self.found_in(head.i, head.whole)
+        return len(self._matched(head)) * self.limits.block
 
     def found_in(self, i: int, tokens: int) -> int:
         """Count the leading tokens of a request that are in the cache."""
@@ -73,6 +96,7 @@ class SharingServer(Server):
         matched = self._matched(head)
         self.cache.admit(head.i, matched, tokens)
         self.free = self.cache.free
+        self._changes += 1
         self.asked_tokens += head.whole
         self.found_tokens += len(matched) * self.limits.block
 
@@ -84,12 +108,14 @@ class SharingServer(Server):
         """Let the table of a prompt under way cover more tokens."""
         self.cache.extend(sequence.i, tokens)
         self.free = self.cache.free
+        self._changes += 1
 
     def give(self, sequence: Served, tokens: int) -> None:
         """Let a sequence go; its full blocks are remembered."""
         self.cache.remember(sequence.i, self.keys(sequence.i, tokens // self.limits.block))
         self.cache.release(sequence.i)
         self.free = self.cache.free
+        self._changes += 1
 
     def make_room(self, index: int) -> tuple[bool, int]:
         """Take blocks for one sequence after the other: what is freed meanwhile is taken next."""
@@ -102,13 +128,15 @@ class SharingServer(Server):
                 self.preempt()
                 gave_way = True
             if sequence in self.running:
-                self.cache.extend(sequence.i, cached + 1)
+                if self.cache.extend(sequence.i, cached + 1):
+                    self._changes += 1
                 self.free = self.cache.free
         return gave_way, 0
 
     def decoded(self, steps: int) -> None:
         """Let the tables of the sequences that decode cover what the next steps write."""
         cache, now = self.cache, self.steps
+        self._changes += 1
         for sequence in self.running:
             cache.extend(sequence.i, sequence.cached + now - sequence.since + steps)
 
@@ -116,6 +144,7 @@ class SharingServer(Server):
         """Let others find the full blocks of a chunk."""
         keys = self.keys(sequence.i, sequence.cached // self.limits.block)
         self.cache.remember(sequence.i, keys)
+        self._changes += 1
 
 
 RESERVES = ("longest", "power-of-two", "exact")

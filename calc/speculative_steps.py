@@ -77,7 +77,8 @@ class SpeculativeSteps:
         if not sequences:
             return whole
         added = whole - self.plain.run(sequences, tokens, more)[0]
-        return self.run(sequences, tokens, more)[0] + max(0, added)
+        # Nothing that computes a prompt is shorter than the plain step that does.
+        return max(whole, self.run(sequences, tokens, more)[0] + max(0, added))
 
     def moved(self, tokens: int) -> int:
         """Tell the ticks in which a cache goes to host memory or comes back."""

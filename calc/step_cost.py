@@ -68,7 +68,11 @@ class Steps:
     """Of layers that see no more than a limit, in the order in which `run` is told of them."""
     rates: Rates
     bytes_per_token: float
-    """Of the caches of a sequence, for moving them [B]."""
+    """Of the caches of a sequence that keep everything, for moving them [B]."""
+    limited_bytes: tuple[tuple[int, float], ...]
+    """Tokens that others keep at most, and bytes of each."""
+    bytes_per_sequence: float
+    """Of its states [B]."""
     host_bytes_per_s: float
     _rows: list[float] = field(default_factory=list[float])
     """Seconds of what depends on the rows of a pass, by their number."""
@@ -190,7 +194,9 @@ class Steps:
 
     def moved(self, tokens: int) -> int:
         """Tell the ticks in which the cache of a sequence goes to host memory or comes back."""
-        return round(bandwidth_time(tokens * self.bytes_per_token, self.host_bytes_per_s) * TICKS)
+        held = self.bytes_per_token * tokens + self.bytes_per_sequence
+        held += sum(min(tokens, limit) * size for limit, size in self.limited_bytes)
+        return round(bandwidth_time(held, self.host_bytes_per_s) * TICKS)
 
     def row_time(self, rows: int) -> float:
         """Seconds of what depends on the rows of a pass alone."""
@@ -481,10 +487,11 @@ def make_steps(case: Case, basis: str, host_bytes_per_s: float = 0.0) -> Steps:
         for found in _seen(mixer, group.count, one, constants)
     ]
     kinds = tuple(dict.fromkeys(s.kind for s in seen if s.kind is not None))
-    token = sum(
-        g.count * m.token_bytes(one.precision) for g in one.model.groups for m in parts(g.mixer)
-    )
-    return Steps(one, constants, seen, kinds, one.rates, token, host_bytes_per_s)
+    token, limited, state = cache_sizes(one)
+    return Steps(
+        one, constants, seen, kinds, one.rates, token, tuple(limited.items()), state,
+        host_bytes_per_s,
+    )  # fmt: skip
 
 
 def refuse(case: Case) -> None:
@@ -576,11 +583,11 @@ def _bytes(op: Operator, constants: Constants | None) -> float:
     return op.compulsory_bytes
 
 
-def cache_units(case: Case, block: int) -> tuple[int, tuple[Kind, ...], int]:
-    """Tell what a sequence keeps on a rank: bytes of a block, kinds with a limit, and its states.
+def cache_sizes(case: Case) -> tuple[float, dict[int, float], float]:
+    """Tell what a sequence keeps on a rank: bytes of a token, by the tokens kept, and its states.
 
-    block: tokens of a block. Returns bytes of a block of the layers that keep everything, those of
-    kinds of layers that keep no more than a limit, and bytes of a sequence beside them [B].
+    Returns bytes of a token of the layers that keep everything, those of layers that keep no more
+    than a limit, by the limit, and bytes of a sequence beside them [B].
     """
     growing, limited = 0.0, dict[int, float]()
     for group in case.model.groups:
@@ -593,9 +600,17 @@ def cache_units(case: Case, block: int) -> tuple[int, tuple[Kind, ...], int]:
             else:
                 limit = int(mixer.window_tokens)
                 limited[limit] = limited.get(limit, 0.0) + token
+    return growing, limited, float(sequence_state_bytes(case.model, case.precision))
+
+
+def cache_units(case: Case, block: int) -> tuple[int, tuple[Kind, ...], int]:
+    """Tell what blocks of a sequence take on a rank, in whole bytes, and its states [B].
+
+    block: tokens of a block.
+    """
+    growing, limited, state = cache_sizes(case)
     kinds = tuple(Kind(limit, _whole(block * token)) for limit, token in limited.items())
-    state = sequence_state_bytes(case.model, case.precision)
-    return _whole(block * growing), kinds, _whole(float(state))
+    return _whole(block * growing), kinds, _whole(state)
 
 
 def cache_room(case: Case, tokens: int, sequences: int) -> dict[str, float]:

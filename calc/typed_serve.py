@@ -75,11 +75,12 @@ def find_service(words: Words) -> Service:
     check_choice(routing, ROUTINGS, "--routing-policy")
     like = Limits(
         pool=0,
-        block=parse_count(given(words.get("block"), "16"), "--block"),
+        block=_at_most(given(words.get("block"), "16"), "--block", MOST_BLOCK),
         tokens=parse_count(given(words.get("max_batched_tokens"), "2048"), "--max-batched-tokens"),
         sequences=_most_sequences(words, case, basis),
         first=SCHEDULERS[scheduler],
     )
+    _refuse_idle(words)
     memory = cache_room(one, like.tokens, like.sequences)
     drafting, beside = _drafting(words, one, steps, basis, memory)
     pool_bytes = memory["cache_pool_bytes"]
@@ -91,20 +92,27 @@ def find_service(words: Words) -> Service:
             raise RooflmError(what, "--cache", "Take less.")
         memory["cache_pool_bytes"] = pool_bytes
     limits = make_limits(steps, pool_bytes, like, beside)
-    unit_bytes = pool_bytes / limits.pool if limits.pool else 0.0
+    if not limits.pool:
+        what = f"{pool_bytes:,.0f} B hold no block of the cache"
+        raise RooflmError(what, "--cache", "Give the caches more memory.")
+    unit_bytes = pool_bytes / limits.pool
     watermark = words.get("watermark")
-    if watermark is not None:
+    if watermark not in (None, "0"):
         share = parse_share(watermark, "--watermark")
         limits = replace(limits, watermark=int(share * limits.pool))
     if swap is not None:
         limits = replace(limits, swap=int(parse_size(swap, "--swap", least=1) / unit_bytes))
-    cost: Any = UnitCost() if words.get("unit_cost") else drafting or steps
-    if words.get("unit_cost") and limits.first == "decode":
+    unit_cost = bool(words.get("unit_cost"))
+    if unit_cost and drafting is not None:
+        what = "steps that take a second each know of no draft"
+        raise RooflmError(what, "--unit-cost", "Leave out one of the options.")
+    cost: Any = UnitCost() if unit_cost else drafting or steps
+    if unit_cost and limits.first == "decode":
         what = "prompts that take no time have steps of their own"
         raise RooflmError(what, "--unit-cost", "Say --scheduler prefill-first, or static.")
     reserve, longest = _contiguous(words, limits)
     if reserve:
-        tokens = _token_bytes(limits, unit_bytes)
+        tokens = unit_bytes / limits.block
         limits = replace(limits, pool=int(pool_bytes // tokens), units=0)
         unit_bytes = tokens
     pool = Pool(cost, limits, replicas, routing, reserve, longest)
@@ -112,7 +120,7 @@ def find_service(words: Words) -> Service:
     return Service(
         one, basis, steps, pool, memory, unit_bytes, handing,
         told=(*_told(limits, unit_bytes, words), *told, *_drafting_told(drafting)),
-        prefill_steps=prefill_steps,
+        unit_cost=unit_cost, prefill_steps=prefill_steps,
     )  # fmt: skip
 
 
@@ -182,8 +190,6 @@ def _contiguous(words: Words, limits: Limits) -> tuple[str, int]:
 
     way = words.get("contiguous")
     if way is None:
-        if words.get("max_len") is not None:
-            raise RooflmError("nothing is reserved", "--max-len", "Say --contiguous longest.")
         return "", 0
     check_choice(way, RESERVES, "--contiguous")
     if limits.first == "static" or limits.swap:
@@ -193,11 +199,6 @@ def _contiguous(words: Words, limits: Limits) -> tuple[str, int]:
         what = "caches in one piece are simulated where all layers keep all tokens"
         raise RooflmError(what, "--contiguous", "Leave it out.")
     return way, parse_count(given(words.get("max_len"), "2048"), "--max-len")
-
-
-def _token_bytes(limits: Limits, unit_bytes: float) -> float:
-    """Bytes of a token, of a unit that is a block."""
-    return unit_bytes / limits.block
 
 
 def _one_replica(case: Case) -> Case:
@@ -250,6 +251,9 @@ def _handing(
         return None, None, ()
     if limits.first == "static":
         raise RooflmError("a static batch computes its own prompts", "--scheduler", "Leave it out.")
+    if words.get("contiguous") is not None:
+        what = "caches in one piece are simulated where their prompts are computed"
+        raise RooflmError(what, "--contiguous", "Leave it out.")
     steps = make_steps(found.prefill, basis)
     like = replace(limits, swap=0, watermark=0)
     room = cache_room(found.prefill, like.tokens, like.sequences)
@@ -295,6 +299,13 @@ def find_traffic(words: Words) -> Traffic:
 
     rate, trace, clients = (words.get(n) for n in ("rate", "trace", "clients"))
     asked = [f"--{n}" for n in ("trace", "clients") if words.get(n) is not None]
+    if words.get("arrivals") in ("burst", "at-once") and not asked:
+        if rate is not None or words.get("find_rate") or words.get("sweep"):
+            what = "requests that all come at once have no rate"
+            raise RooflmError(what, "--arrivals", "Leave out the rate, or say poisson.")
+        asked.append("--arrivals")
+    if clients is not None and words.get("sweep"):
+        raise RooflmError("clients have no rate", "--sweep", "Leave out --clients.")
     if len(asked) > 1 or (clients is not None and rate is not None):
         what = "requests come at a rate, from clients, or as a trace says"
         raise RooflmError(what, " and ".join(asked) or "--rate", "Say one of them.")
@@ -311,7 +322,10 @@ def find_traffic(words: Words) -> Traffic:
     requests = parse_count(given(words.get("requests"), "2000"), "--requests")
     arrivals: Any = given(words.get("arrivals"), "poisson")
     burstiness = words.get("burstiness")
-    shape = 1.0 if burstiness is None else parse_rate(burstiness, "--burstiness")
+    shape = 1.0
+    if burstiness is not None:
+        endless = burstiness.strip() == "inf"
+        shape = float("inf") if endless else parse_rate(burstiness, "--burstiness")
 
     def make(rate: float | None, seed: int) -> Workload:
         from .workload import open_loop
@@ -322,6 +336,37 @@ def find_traffic(words: Words) -> Traffic:
     warm = _warm_up(words, requests, WARM_UP)
     number = None if rate is None else parse_rate(rate, "--rate")
     return Traffic(make, number, seed, _replications(words, requests), warm)
+
+
+MOST_BLOCK = 65_536
+"""Tokens of a block of the cache at most."""
+MOST_RATES = 1000
+"""Rates of a sweep at most."""
+BESIDE = (
+    ("prefix_groups", ("prefix",)), ("limit", ("trace",)), ("scale", ("trace",)),
+    ("attainment", ("find_rate",)), ("max_len", ("contiguous",)),
+    ("routing_policy", ("replicas", "prefill_servers")),
+)  # fmt: skip
+"""Options that mean nothing without one of some others."""
+
+
+def _refuse_idle(words: Words) -> None:
+    """Refuse options that would be without effect."""
+    for name, others in BESIDE:
+        if words.get(name) is not None and not any(words.get(other) for other in others):
+            option, needed = (f"--{n.replace('_', '-')}" for n in (name, others[0]))
+            raise RooflmError(f"it says nothing without {needed}", option, "Leave it out.")
+    looked = [n for n in ("rate", "find_rate", "sweep") if words.get(n)]
+    if len(looked) > 1:
+        what = "one rate, several, or the largest that is kept"
+        raise RooflmError(what, f"--{looked[1].replace('_', '-')}", f"Leave out --{looked[0]}.")
+
+
+def _at_most(text: str, option: str, most: int) -> int:
+    value = parse_count(text, option)
+    if value > most:
+        raise RooflmError(f"{value:,} is more than {most:,}", option, "Take less.")
+    return value
 
 
 def _whole(text: str, option: str) -> int:
@@ -357,8 +402,8 @@ def _of_clients(words: Words, text: str, law: tuple[Lengths, Lengths], seed: int
         work = closed_loop(clients, rounds, *law, seed, think, stagger)
         return _sharing(words, work, seed)
 
-    drawn = law[0].text.isdigit() and law[1].text.isdigit()
-    replications = 1 if drawn else _replications(words, clients * rounds)
+    alike = all(law_.mean == law_.most for law_ in law) and words.get("prefix_groups") is None
+    replications = 1 if alike else _replications(words, clients * rounds)
     return Traffic(make, None, seed, replications, _warm_up(words, clients * rounds, 0.0))
 
 
@@ -374,6 +419,9 @@ def _of_trace(words: Words, path: str, rate: str | None, seed: int) -> Traffic:
     number = None if rate is None else parse_rate(rate, "--rate")
     rows = None if limit is None else parse_count(limit, "--limit")
     faster = 1.0 if scale is None else parse_rate(scale, "--scale")
+    if scale is not None and (rate is not None or words.get("sweep")):
+        what = "a rate takes the place of the times that would be scaled"
+        raise RooflmError(what, "--scale", "Leave out one of the options.")
     known: dict[tuple[float | None, int], Workload] = {}
 
     def make(rate: float | None, seed: int) -> Workload:
@@ -461,13 +509,22 @@ def served(words: Words, tell: Any = None) -> dict[str, Any]:
     runs: list[Any] = []
     swept = words.get("sweep")
     if swept is not None:
+        whole = True
         for rate in parse_rates(swept):
-            row = answers.at_rate(service, traffic, rate, slo, tell)
-            rows.append(row)
-            if not row["complete"]:
+            try:
+                row = answers.at_rate(service, traffic, rate, slo, tell)
+            except KeyboardInterrupt:
+                if not rows:
+                    raise
+                whole = False
+                break
+            if row["complete"] or not rows:
+                rows.append(row)
+            whole = whole and row["complete"]
+            if not whole:
                 break
         traffic = replace(traffic, rate=rows[0]["rate_requests_per_s"])
-        row = dict(rows[0])
+        row = {**rows[0], "complete": whole}
     else:
         limit = found["found_rate"]["capacity_requests_per_s"] if found else None
         row = answers.at_rate(service, traffic, traffic.rate, slo, tell, runs, limit)
@@ -510,12 +567,25 @@ def _flat(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 def parse_rates(text: str) -> list[float]:
     """Read the rates of a sweep: rate=1,2,4 or rate=1:32:x2."""
-    from .units import parse_counts
-
     name, equals, values = text.partition("=")
     if name.strip() != "rate" or not equals:
         what = "live traffic is swept over rates"
         raise RooflmError(what, "--sweep", "Write --sweep rate=1:32:x2.")
-    if ":" in values:
-        return [float(n) for n in parse_counts(values, "--sweep")]
-    return [parse_rate(part, "--sweep") for part in values.split(",")]
+    rates: list[float] = []
+    for part in values.split(","):
+        start, colon, rest = part.partition(":")
+        if not colon:
+            rates.append(parse_rate(part, "--sweep"))
+            continue
+        stop, _, step = rest.partition(":")
+        rate, most = (parse_rate(text, "--sweep") for text in (start, stop))
+        times, by = step.startswith("x"), parse_rate(step.removeprefix("x") or "1", "--sweep")
+        if times and by <= 1:
+            raise RooflmError(f"'{part[:40]}' never ends", "--sweep", "Write rate=1:32:x2.")
+        while rate <= most * (1 + 1e-12) and len(rates) <= MOST_RATES:
+            rates.append(rate)
+            rate = rate * by if times else rate + by
+    if len(rates) > MOST_RATES or not rates:
+        what = f"{len(rates):,} rates" if rates else "no rate"
+        raise RooflmError(f"{what}: a sweep has 1 to {MOST_RATES:,}", "--sweep")
+    return rates

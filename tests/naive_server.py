@@ -231,7 +231,8 @@ def serve(
                 steps += 1
                 for i in batch:
                     cached[i] += 1
-                    gaps.append(clock - last[i])
+                    if outputs[i] > t:
+                        gaps.append(clock - last[i])
                     last[i] = clock
                     if outputs[i] == t + 1:
                         done(i)

@@ -53,14 +53,14 @@ def test_keys_of_the_contract(rooflm: Terminal) -> None:
     assert any("seed 0" in said for said in answer["assumptions"])
     split = answer["time_split"]
     assert set(split) == {
-        "queueing_s", "prefill_s", "decode_s", "communication_share", "busy_share"
+        "queueing_s", "prefill_s", "handoff_s", "decode_s", "communication_share", "busy_share"
     }  # fmt: skip
     assert 0 < split["busy_share"] <= 1
 
 
 def test_times_of_a_request_add_up(rooflm: Terminal) -> None:
     """Queueing, prefill and decoding are the whole of a request, and its first part the TTFT."""
-    answer = rooflm.json(*SERVE, *RANDOM, "--replications", "1")
+    answer = rooflm.json(*SERVE, *RANDOM)
 
     split = answer["time_split"]
     first = split["queueing_s"] + split["prefill_s"]
@@ -143,7 +143,8 @@ def test_a_static_batch_waits_for_its_longest(rooflm: Terminal, textbook: str, w
     used = yielded / (slots * makespan)
     assert used == pytest.approx(case["expected"][f"{way}_util"], rel=1e-9)
     held = answer["memory"]["mean_running_sequences"] / slots
-    assert held == pytest.approx(1.0 if way == "static" else used, rel=1e-9)
+    # Slots that are held after their sequence has ended get no tokens.
+    assert held == pytest.approx(used, rel=1e-9)
     assert answer["itl_s"] == dict.fromkeys(SPREAD, 1.0)
 
 
@@ -246,7 +247,18 @@ def test_an_interrupt_before_there_is_anything_answers_nothing(
         ("--sweep batch=3", "live traffic is swept over rates (--sweep)"),
         ("--trace nowhere.csv", "no such file"),
         ("--rate 4 --routing-policy random", "(--routing-policy)"),
-        ("--rate 4 --find-rate --slo-ttft 1us --requests 50", "even one request at a time"),
+        ("--rate 4 --find-rate --slo-ttft 1us", "one rate, several, or the largest"),
+        ("--clients 4 --sweep rate=1,2", "clients have no rate (--sweep)"),
+        ("--arrivals burst --rate 3", "have no rate (--arrivals)"),
+        ("--rate 4 --prefix-groups 3", "it says nothing without --prefix (--prefix-groups)"),
+        ("--rate 4 --cache 1B", "hold no block of the cache (--cache)"),
+        ("--rate 4 --block 1G", "is more than 65,536 (--block)"),
+        ("--rate 4 --contiguous longest --max-len 100", "(--max-len)"),
+        ("--sweep rate=1:1000000:1", "rates: a sweep has 1 to 1,000 (--sweep)"),
+        (
+            "--rate 1 --prompt 120k --basis bound --prefill-on l4 --handoff 50GB",
+            "never fits where prompts are computed (--prefill-on)",
+        ),
     ],
 )
 def test_bad_options_end_with_one_sentence(rooflm: Terminal, words: str, said: str) -> None:
@@ -430,8 +442,11 @@ def test_a_found_rate_can_be_served(rooflm: Terminal) -> None:
 def test_an_impossible_promise_is_refused() -> None:
     """A first token in a microsecond is kept by no rate: the sentence says in how few cases."""
     service, traffic = served_by(requests="50")
-    with pytest.raises(RooflmError, match="even one request at a time keeps it in less than 90 %"):
+    with pytest.raises(
+        RooflmError, match="even one request at a time keeps it in less than 90 %"
+    ) as told:
         find_rate(service, traffic, Slo(ttft_s=1e-6), 0.9)
+    assert told.value.code is Exit.NO
 
 
 def test_clients_keep_their_number_in_flight(rooflm: Terminal) -> None:

@@ -124,8 +124,10 @@ def test_first_tokens_hang_on_the_protocol(found: tuple[Replay, ...]) -> None:
     spread = {one.row.id: one for one in replays(SCRIPTS)}
     held = [one for one in found if not one.preemptions and not one.stand_in]
 
-    assert sum(ten[one.row.id].ttft_s < one.ttft_s for one in held) >= 0.9 * len(held)
-    assert sum(spread[one.row.id].ttft_s < one.ttft_s for one in held) >= 0.9 * len(held)
+    for other in (ten, spread):
+        # One client alone never waits, in any protocol.
+        sooner = sum(other[one.row.id].ttft_s <= one.ttft_s * (1 + 1e-9) for one in held)
+        assert sooner >= 0.9 * len(held)
     assert PROTOCOLS[0] is STATED
 
 
