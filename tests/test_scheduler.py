@@ -81,7 +81,7 @@ KINDS = ("plain", "kinds", "swap", "priorities", "clients", "handed")
 def workload(seed: int, first: str) -> Load:
     """Make a small workload: bursts, ties, pools that are too small for all that run."""
     chance = random.Random(seed)
-    has = {KINDS[seed % 6]} | ({KINDS[seed // 6 % 6]} if seed % 2 else set())
+    has = {KINDS[seed % 6], *(KINDS[seed // 6 % 6 : seed // 6 % 6 + 1] if seed % 2 else ())}
     kinds = ()
     if "kinds" in has:
         kinds = tuple(
@@ -197,7 +197,7 @@ def test_events_equal_a_loop_over_tokens(first: str) -> None:
     """First tokens, ends, gaps, preemptions, steps and free units are the same, bit for bit."""
     preemptions = dict.fromkeys(KINDS, 0)
     swaps = 0
-    for seed in range(1200):
+    for seed in range(900):
         load = workload(seed, first)
         server, rows, late = start(load)
         server.advance()
@@ -208,8 +208,8 @@ def test_events_equal_a_loop_over_tokens(first: str) -> None:
         swaps += told["swaps"]
     if first != "static":
         assert sum(preemptions.values()) >= 1000
-        assert min(preemptions.values()) >= 100, preemptions
-        assert swaps >= 200
+        assert min(preemptions.values()) >= 80, preemptions
+        assert swaps >= 150
 
 
 def share(load: Load, chance: random.Random) -> None:
@@ -231,7 +231,7 @@ def share(load: Load, chance: random.Random) -> None:
 def test_shared_caches_equal_a_loop_over_tokens(first: str) -> None:
     """Prompts that begin alike share blocks, and what lies idle is evicted, as in the loop."""
     preemptions = found = evicted = 0
-    for seed in range(2000):
+    for seed in range(900):
         load = workload(3 * seed + seed % 3, first)
         if load.limits.kinds or load.limits.swap or load.limits.fixed or load.handed:
             continue
@@ -246,8 +246,8 @@ def test_shared_caches_equal_a_loop_over_tokens(first: str) -> None:
         preemptions += sum(told["preemptions"])
         found += server.found_tokens
         evicted += server.cache.evicted
-    assert preemptions >= 1000
-    assert min(found, evicted) >= 3000
+    assert preemptions >= 400
+    assert min(found, evicted) >= 10_000
 
 
 @pytest.mark.parametrize("first", ["decode", "prefill"])

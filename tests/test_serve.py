@@ -309,7 +309,7 @@ def served_by(**words: str) -> tuple[Service, Traffic]:
 def test_a_rate_at_the_capacity_has_no_answer() -> None:
     """At it and above, waits have no end and are null; from 95 % on they are said not to settle."""
     service, traffic = served_by()
-    most = capacity(service, traffic.make(1.0, 0))
+    most = capacity(service, traffic.make(1.0, 0)) or 0.0
     for share, stable, load in (
         (0.5, True, "stable"), (0.94, True, "stable"), (0.95, True, "near saturation"),
         (0.999, True, "near saturation"), (1.0, False, "unstable"), (1.5, False, "unstable"),
@@ -341,7 +341,7 @@ def test_an_overloaded_server_is_said_to_be_unstable(rooflm: Terminal) -> None:
 def test_the_capacity_is_a_figure_of_the_service() -> None:
     """The same at any rate and whenever it is asked; other seeds are within 10 %."""
     service, traffic = served_by(requests="2000")
-    found = [capacity(service, traffic.make(rate, 0)) for rate in (1.0, 1.0, 20.0)]
+    found = [capacity(service, traffic.make(rate, 0)) or 0.0 for rate in (1.0, 1.0, 20.0)]
     others = [capacity(service, traffic.make(1.0, seed)) for seed in (1, 2, 3)]
 
     assert found[0] == found[1] == found[2]
@@ -354,7 +354,7 @@ def test_the_capacity_is_a_figure_of_the_service() -> None:
 def test_waits_explode_at_the_capacity() -> None:
     """It is where queues begin: waits are short at 80 % of it, and grow with the run at 110 %."""
     service, traffic = served_by(requests="4000")
-    most = capacity(service, traffic.make(1.0, 0))
+    most = capacity(service, traffic.make(1.0, 0)) or 0.0
     waits: dict[float, float] = {}
     for share in (0.8, 1.1):
         times = latencies(simulate(service, traffic.make(share * most, 0)))

@@ -117,7 +117,7 @@ def test_prompts_that_begin_alike_are_computed_once() -> None:
 def test_routing_by_prefix_finds_more_than_taking_turns() -> None:
     """Eight prefixes on four servers with small caches: each server keeps those of its own."""
     words = {
-        **LLAMA, "on": "4xh100-sxm", "replicas": "4", "rate": "20", "requests": "400",
+        **LLAMA, "on": "4xh100-sxm", "replicas": "4", "rate": "20", "requests": "150",
         "prompt": "2200", "output_tokens": "32", "prefix": "2000", "prefix_groups": "8",
         "cache": "2GB", "replications": "1",
     }  # fmt: skip
