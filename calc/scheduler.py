@@ -90,29 +90,33 @@ class Limits:
     """Units of host memory that sequences which give way go to; 0: they are computed again."""
 
 
-@dataclass(slots=True, eq=False)
 class Served:
     """A request in the engine."""
 
-    i: int
-    prompt: int
-    output: int
-    rank: tuple[int, ...]
-    """Order among others: priority, arrival, number; empty where there are no priorities."""
-    generated: int = 0
-    cached: int = 0
+    # What it starts with is the class's: there are millions, and each sets what it comes to.
+    cached = 0
     """Tokens in the cache at step `since`."""
-    since: int = 0
-    serial: int = -1
+    since = 0
+    serial = -1
     """Of its start in the batch; -1 outside of it."""
-    order: int = 0
+    order = 0
     """Of its admission."""
-    resident: bool = False
+    resident = False
     """Its cache exists elsewhere: it need not be computed, and is brought in."""
-    last: int = 0
+    last = 0
     """When its last token came [ticks]."""
-    room: int = 0
+    room = 0
     """Units that are set aside for it, where that does not follow from its tokens."""
+
+    def __init__(
+        self, i: int, prompt: int, output: int, rank: tuple[int, ...], generated: int = 0
+    ) -> None:
+        """Make a request of so many tokens.
+
+        rank: order among others: priority, arrival, number; empty where there are no priorities.
+        """
+        self.i, self.prompt, self.output, self.rank = i, prompt, output, rank
+        self.generated = generated
 
     @property
     def whole(self) -> int:
@@ -586,8 +590,11 @@ class Server:
                     demand[(one.since - one.cached) % block] -= units
                     turn -= units
                     free += -(-cached // block) * units
-                    self._next, self.clock = place, clock
-                    self._end(one.i)
+                    trace.finish[one.i] = clock
+                    if self.ended is not None:
+                        # It may hand over the next request of its client.
+                        self._next, self.clock = place, clock
+                        self.ended(one.i, clock)
         finally:
             # An interrupt finds the figures of what was done.
             self.clock, self.steps, self._tokens, self.free = clock, step, tokens, free

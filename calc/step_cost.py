@@ -82,7 +82,6 @@ class Steps:
     _lines: dict[int, tuple[int, list[Lines]]] = field(
         default_factory=dict[int, "tuple[int, list[Lines]]"]
     )
-    _pairs: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
     _chunks: dict[tuple[int, int], tuple[float, ...]] = field(
         default_factory=dict[tuple[int, int], "tuple[float, ...]"]
     )
@@ -148,11 +147,7 @@ class Steps:
             pairs = seen = tokens
             prompt_pairs = prompt_seen = 0
             for chunk in chunks:
-                found = self._pairs.get(chunk)
-                if found is None:
-                    if len(self._pairs) >= MOST_CHUNKS:
-                        self._pairs.clear()
-                    found = self._pairs[chunk] = PLAIN_PAIRS(chunk[1], chunk[0])
+                found = PLAIN_PAIRS(chunk[1], chunk[0])
                 if curve.separate and chunk[0] > DECODE_TOKENS:
                     prompt_pairs += found
                     prompt_seen += chunk[0] + chunk[1]
