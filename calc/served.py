@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -90,8 +91,13 @@ def latencies(run: Run, warm_up: int = 0) -> Latencies:
     # Differences of times late in a long run keep their digits: ticks are subtracted as integers.
     base = run.arrival
 
+    whole = len(done) == len(output)
+
     def between(late: Sequence[int], early: Sequence[int]) -> Array:
-        return np.array([late[i] - early[i] for i in done], dtype=float) / TICKS
+        if not whole:
+            late, early = [late[i] for i in done], [early[i] for i in done]
+        gaps = map(operator.sub, late, early)
+        return np.fromiter(gaps, dtype=float, count=len(done)) / TICKS
 
     return Latencies(
         np.array([base[i] for i in done], dtype=float) / TICKS,
