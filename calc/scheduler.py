@@ -488,8 +488,8 @@ class Server:
     def _usual(self, until: int | None) -> None:
         """Run while nobody waits and a prompt is computed in one step: the usual events at once.
 
-        What `_run`, `_step` and `_complete` do with one kind of cache, one arrival at a time and
-        nothing that gives way; whatever else comes up is left to them.
+        What `_run`, `_step` and `_complete` do with one kind of cache and nothing that gives way or
+        waits; whatever else comes up is left to them.
         """
         limits, cost, trace, demand = self.limits, self.cost, self.trace, self._demand
         block, units, record = limits.block, limits.units, self.record is not None
@@ -500,38 +500,47 @@ class Server:
         try:
             while (until is None or clock < until) and len(rows) < most_rows:
                 if place < len(at) and at[place] <= clock:
-                    if n >= self._open or (place + 1 < len(at) and at[place + 1] <= clock):
-                        break
-                    one = self._who[place]
-                    if isinstance(one, int):
-                        one = Served(one, self._prompt[one], self._output[one], ())
-                    i, prompt = one.i, one.prompt
-                    need = -(-prompt // block) * units
-                    taken_blocks = demand[step % block]
-                    if (
-                        one.resident or prompt > limits.tokens - n
-                        or need + taken_blocks > free - limits.watermark
-                    ):  # fmt: skip
+                    fresh: list[Served] = []
+                    chunks: list[tuple[int, int]] = []
+                    room, taken_blocks = limits.tokens - n, demand[step % block]
+                    spare = free - taken_blocks - limits.watermark
+                    later = place
+                    while later < len(at) and at[later] <= clock:
+                        one = self._who[later]
+                        if isinstance(one, int):
+                            one = Served(one, self._prompt[one], self._output[one], ())
+                        room -= one.prompt
+                        spare -= -(-one.prompt // block) * units
+                        if one.resident or room < 0 or spare < 0 or n + len(fresh) >= self._open:
+                            break
+                        fresh.append(one)
+                        chunks.append((one.prompt, 0))
+                        later += 1
+                    if later < len(at) and at[later] <= clock:
+                        # Somebody waits, or a prompt is computed in part.
                         break
                     events += 1
-                    place += 1
-                    free -= need + taken_blocks
+                    place = later
+                    free = spare + limits.watermark
                     if free < least:
                         least = free
-                    taken = cost.mixed(n, tokens + n, (), ((prompt, 0),), 1)
+                    taken = cost.mixed(n, tokens + n, (), chunks, len(chunks))
                     if record:
-                        rows.extend((1, n, 0, taken, 0, prompt, clock, free, 0, tokens, 0))
-                    trace.start[i] = clock
+                        computed = _new_tokens(chunks)
+                        rows.extend((1, n, 0, taken, 0, computed, clock, free, 0, tokens, 0))
+                    started = clock
                     clock += taken
-                    trace.first[i] = clock
                     step += 1
                     tokens += n
-                    one.generated, one.cached, one.since = 1, prompt, step
-                    if one.output == 1:
-                        free += need
-                        self._next, self.clock = place, clock
-                        self._end(i)
-                    else:
+                    for one in fresh:
+                        i, prompt = one.i, one.prompt
+                        trace.start[i], trace.first[i] = started, clock
+                        one.generated, one.cached, one.since = 1, prompt, step
+                        if one.output == 1:
+                            free += -(-prompt // block) * units
+                            self._next, self.clock = place, clock
+                            self._end(i)
+                            continue
                         self._serial += 1
                         one.serial = self._serial
                         running[one] = None
