@@ -178,9 +178,8 @@ def run(
 def _add(
     made: Run, pool: Pool, trace: Trace, ended: Callable[[int, int], None] | None,
     progress: Callable[[], None],
-) -> list[Server]:  # fmt: skip
+) -> None:  # fmt: skip
     """Start the servers of a pool."""
-    added: list[Server] = []
     for _ in range(pool.servers):
         steps = Steps()
 
@@ -195,8 +194,6 @@ def _add(
         )  # fmt: skip
         made.steps.append(steps)
         made.servers.append(server)
-        added.append(server)
-    return added
 
 
 def _server(workload: Workload, pool: Pool) -> Callable[..., Server]:
@@ -214,7 +211,7 @@ def _server(workload: Workload, pool: Pool) -> Callable[..., Server]:
         return partial(ReservingServer, size_of=size_of)
     if any(workload.prefix) or any(workload.session):
         limits = pool.limits
-        if limits.units != 1 or limits.fixed or any(k.units for k in limits.kinds):
+        if not limits.whole_blocks:
             what = "prefixes are shared where all layers keep all tokens; this model's do not"
             raise RooflmError(what, "--prefix", "Leave it out.")
         if limits.swap or limits.first == "static":

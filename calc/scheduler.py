@@ -89,6 +89,11 @@ class Limits:
     swap: int = 0
     """Units of host memory that sequences which give way go to; 0: they are computed again."""
 
+    @property
+    def whole_blocks(self) -> bool:
+        """Tell whether a unit is a block: all layers keep all tokens, and nothing else."""
+        return self.units == 1 and not self.fixed and not any(k.units for k in self.kinds)
+
 
 class Served:
     """A request in the engine."""

@@ -32,7 +32,7 @@ from .served import (
     over_time,
     summed_up,
 )
-from .step_cost import Steps
+from .step_cost import Steps, seen_tokens
 from .workload import Workload
 
 NEAR = 0.95
@@ -193,17 +193,11 @@ def _since(made: Run, warm_up: int) -> float:
 
 def split(service: Service, made: Run, found: Latencies) -> dict[str, float | None]:
     """Split the mean time of a request: queueing, prefill, decode; and the share of messages."""
+    import numpy as np
+
     if not len(found.arrival):
-        return dict.fromkeys(
-            (
-                "queueing_s",
-                "prefill_s",
-                "handoff_s",
-                "decode_s",
-                "communication_share",
-                "busy_share",
-            )
-        )
+        keys = ("queueing_s", "prefill_s", "handoff_s", "decode_s")
+        return dict.fromkeys((*keys, "communication_share", "busy_share"))
     sent = busy = 0.0
     for steps in made.steps[: made.decoders]:
         table = steps.table()
@@ -211,8 +205,6 @@ def split(service: Service, made: Run, found: Latencies) -> dict[str, float | No
         if not len(rows):
             continue
         service.steps.row_time(int(rows.max()))
-        import numpy as np
-
         of_rows = np.array(service.steps.sent_s)
         sent += float((of_rows[rows] * table["steps"]).sum())
         busy += float(durations(table).sum())
@@ -243,18 +235,21 @@ def at_rate(
 ) -> dict[str, Any]:  # fmt: skip
     """Answer what users wait for at a rate, the mean of all replications and its interval.
 
-    runs: gets the runs, the first of which may be drawn; limit: the capacity, where it is known.
+    runs: gets the first run, which may be drawn; limit: the capacity, where it is known.
     """
     found: list[dict[str, Any]] = []
+    form: dict[str, float | None] = {}
     stable: bool | None = None
     known = limit
     complete = True
     for turn in range(traffic.replications):
         work = traffic.make(rate, traffic.seed + turn)
-        if turn == 0 and rate is not None and known is None:
-            known = capacity(service, work)
+        if turn == 0:
+            form = closed_form(service, work, rate)
+            if rate is not None and known is None:
+                known = capacity(service, work)
         made = simulate(service, work, tell, turn, traffic.replications)
-        if runs is not None:
+        if runs is not None and turn == 0:
             runs.append(made)
         warm = min(traffic.warm_up, len(work.prompt) - 1)
         told = measure(service, made, warm, slo)
@@ -298,7 +293,7 @@ def at_rate(
             row["intervals"] |= {f"{key}.{name}": None for name in row[key]}
         row["time_split"] = row["time_split"] | {"queueing_s": None}
         row["attainment"] = row["goodput_requests_per_s"] = None
-    row["closed_form"] = closed_form(service, traffic.make(rate, traffic.seed), rate)
+    row["closed_form"] = form
     return row
 
 
@@ -369,8 +364,7 @@ def decode_time(cost: StepCost, kinds: Sequence[Kind], sequences: float, context
 
 def _seen(kind: Kind, sequences: int, context: float) -> Counted:
     """What equal sequences see of a kind of layers."""
-    each = (context - 1) % kind.limit + 1 if kind.wraps else min(context, kind.limit)
-    return Counted(kind, tokens=round(sequences * each), growing=0)
+    return Counted(kind, tokens=round(sequences * seen_tokens(kind, context)), growing=0)
 
 
 def prefill_time(service: Service, prompt: float) -> float:

@@ -242,8 +242,7 @@ def occupancy(run: Run, unit_bytes: float, block: int) -> dict[str, Any]:
     """
     pool = run.servers[0].limits.pool
     took, used, held, running = 0.0, 0.0, 0.0, 0.0
-    units = run.servers[0].limits
-    plain = units.units == 1 and not units.fixed and not any(k.units for k in units.kinds)
+    plain = run.servers[0].limits.whole_blocks
     for server, steps in zip(run.servers[: run.decoders], run.steps, strict=False):
         table = steps.table()
         lasted = durations(table)

@@ -512,7 +512,7 @@ def _seen(mixer: Any, count: int, case: Case, constants: Constants | None) -> li
     found: list[Seen] = []
     for place, first in enumerate(probes[0]):
         kind = _kind(mixer) if first.part == "attention" else None
-        views = [_view(kind, S) for S in PROBES]
+        views = [seen_tokens(kind, S) for S in PROBES]
         pairs = [
             (o[place].flops, _bytes(o[place], constants) - o[place].weight_bytes) for o in probes
         ]
@@ -551,7 +551,7 @@ def _kind(mixer: Any) -> Kind | None:
     return None if limit is None else Kind(int(limit))
 
 
-def _view(kind: Kind | None, S: int) -> int:
+def seen_tokens(kind: Kind | None, S: float) -> float:
     """Tokens that a decode step at a context sees."""
     if kind is None:
         return S

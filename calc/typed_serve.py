@@ -195,7 +195,7 @@ def _contiguous(words: Words, limits: Limits) -> tuple[str, int]:
     if limits.first == "static" or limits.swap:
         option = "--swap" if limits.swap else "--scheduler"
         raise RooflmError("what is reserved whole never gives way", option, "Leave it out.")
-    if limits.units != 1 or limits.fixed or any(k.units for k in limits.kinds):
+    if not limits.whole_blocks:
         what = "caches in one piece are simulated where all layers keep all tokens"
         raise RooflmError(what, "--contiguous", "Leave it out.")
     return way, parse_count(given(words.get("max_len"), "2048"), "--max-len")
