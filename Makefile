@@ -21,7 +21,7 @@ types: ## check types (the link tree gives the folders their installed name)
 
 docs: ## regenerate transcripts and references from the program
 	$(PYTHON) docs/transcript.py
-	$(PYTHON) -m cogapp -P -r -I docs README.md docs/accuracy.md docs/cli.md docs/levers.md docs/nomenclature.md docs/questions.md docs/serving.md docs/speculation.md docs/studies.md docs/validation.md
+	$(PYTHON) -m cogapp -P -r -I docs $$(grep -l '\[\[\[cog' README.md docs/*.md)
 
 figures: ## draw the gallery and the figures of the README again
 	$(PYTHON) docs/gallery.py

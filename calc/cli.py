@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .cli_help import Purposes, Sections
 from .cli_log import add as add_log
 from .cli_serve import add as add_serve
 from .cli_study import add as add_studies
@@ -153,6 +154,7 @@ START = """Start here: rooflm sweep llama-2-13b --on h100-sxm --batch 1,64,256 -
 `rooflm models` and `rooflm hardware` list what is known; a YAML file will do as well."""
 
 app = typer.Typer(
+    cls=Purposes,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -884,6 +886,8 @@ def validate(context: typer.Context) -> None:
 add_serve(app)
 add_log(app)
 add_studies(app)
+for registered in app.registered_commands:
+    registered.cls = Sections
 
 
 def _asked_for(words: list[str]) -> typer.Typer:

@@ -11,12 +11,6 @@ from typing import Any
 
 import rooflm.calc.__main__ as entry
 
-COMMANDS = (
-    "models", "hardware", "show", "fit", "sweep", "compare", "roofline", "explain", "solve",
-    "plan", "levers", "speculate", "serve", "explain-log", "quantize", "study", "report", "plot",
-    "accuracy", "calibrate", "validate",
-)  # fmt: skip
-
 
 def output(command: str) -> str:
     """Run a `rooflm` command in this process and return what it prints, as into a pipe."""
@@ -41,8 +35,11 @@ def show(command: str) -> str:
 
 def reference() -> str:
     """Write the help of every command."""
-    parts = [f"## rooflm\n\n```\n{output('rooflm --help')}\n```"]
-    parts += [f"## rooflm {c}\n\n```\n{output(f'rooflm {c} --help')}\n```" for c in COMMANDS]
+    from rooflm.calc.cli_help import PURPOSES
+
+    commands = ("", *(name for names in PURPOSES.values() for name in names))
+    typed = [f"rooflm {name}".rstrip() for name in commands]
+    parts = [f"## {words}\n\n```\n{output(f'{words} --help')}\n```" for words in typed]
     return "\n\n".join(parts)
 
 

@@ -20,11 +20,11 @@ from rooflm.calc.schema import HARDWARE, MODEL, Field, json_schema
 from rooflm.calc.yamlfile import load
 
 ROOT = Path(__file__).resolve().parents[1]
-GENERATED = (
-    "README.md", "docs/accuracy.md", "docs/cli.md", "docs/levers.md", "docs/nomenclature.md",
-    "docs/questions.md", "docs/serving.md", "docs/speculation.md", "docs/studies.md",
-    "docs/validation.md",
-)  # fmt: skip
+GENERATED = [
+    str(page.relative_to(ROOT))
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    if "[[[cog" in page.read_text("utf-8")
+]
 
 
 @pytest.mark.parametrize("name", GENERATED)
