@@ -8,7 +8,7 @@ training.md and gpus.md; github.com/flashinfer-ai/flashinfer (one-shot and two-s
 
 from __future__ import annotations
 
-from .readings import Q, ceil, formula, is_symbol, maximum, minimum
+from .readings import Q, ceil, formula, is_symbol, maximum, minimum, root
 
 
 @formula
@@ -258,7 +258,7 @@ def best_ring_ranks(seconds: Q, L: Q, size: Q, link: Q, latency: Q) -> Q:
     >>> round(best_ring_ranks(0.048532, 80, 262144, 450e9, 2e-6), 3)
     8.691
     """
-    return (maximum(seconds - 4 * L * size / link, 0) / (4 * L * latency)) ** 0.5
+    return root(maximum(seconds - 4 * L * size / link, 0) / (4 * L * latency))
 
 
 @formula
@@ -272,7 +272,7 @@ def best_one_shot_ranks(seconds: Q, L: Q, size: Q, link: Q) -> Q:
     >>> round(best_one_shot_ranks(0.048532, 80, 262144, 450e9), 2)
     22.82
     """
-    return (seconds / (2 * L * size / link)) ** 0.5
+    return root(seconds / (2 * L * size / link))
 
 
 @formula

@@ -96,6 +96,11 @@ def ceil(a: Q) -> Q:
     return _dispatch(math.ceil, "ceil", "ceiling", a)
 
 
+def root(a: Q) -> Q:
+    """Take the square root."""
+    return _dispatch(math.sqrt, "sqrt", "sqrt", a)
+
+
 def as_whole(x: Q) -> Q:
     """Give a float that holds a whole number as the integer; all else as it is."""
     return int(x) if isinstance(x, float) and x.is_integer() else x
@@ -132,6 +137,16 @@ def total(values: Iterable[Q]) -> Q:
         return 0
     first, *rest = (sums[shape] for shape in sorted(sums, key=math.prod))
     return functools.reduce(operator.add, rest, first)
+
+
+def series(term: Callable[[Q], Q], first: Q, last: Q) -> Q:
+    """Add up the terms of whole indices from first to last, both included; a Sum to a symbol."""
+    if is_symbol(last):
+        import sympy
+
+        index = sympy.Symbol("i", integer=True)
+        return sympy.Sum(term(index), (index, first, last))
+    return total(term(i) for i in range(first, last + 1))
 
 
 def interpolated(x: Q, knots: Sequence[tuple[float, float]]) -> Q:

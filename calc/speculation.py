@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from .readings import Q, formula, is_symbol, maximum, minimum, total
+from .readings import Q, formula, is_symbol, maximum, minimum, series, total
 
 
 @formula
@@ -64,7 +64,7 @@ def expected_tokens(alpha: Q, gamma: int) -> Q:
     >>> round(expected_tokens(0.8, 4), 4)
     3.3616
     """
-    return total(alpha**i for i in range(gamma + 1))
+    return series(lambda i: alpha**i, 0, gamma)
 
 
 def expected_tokens_by_position(alphas: Sequence[Q]) -> Q:
@@ -104,7 +104,7 @@ def expected_chain_tokens(alpha: Q, gamma: int, chains: Q) -> Q:
     >>> round(expected_chain_tokens(0.6, 4, 2), 8)
     3.05814784
     """
-    return gamma + 1 - total((1 - alpha**i) ** chains for i in range(1, gamma + 1))
+    return gamma + 1 - series(lambda i: (1 - alpha**i) ** chains, 1, gamma)
 
 
 @formula

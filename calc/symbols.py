@@ -139,7 +139,8 @@ def number(expression: Expr, values: Mapping[Any, Q]) -> float:
     """Evaluate an expression; Max, Min, floor, ceiling and sums included."""
     expression = sympy.sympify(expression)
     sums = {term: _sum(term, values) for term in expression.atoms(sympy.Sum)}
-    function, symbols = _compiled(expression.xreplace(sums) if sums else expression)
+    # What is a sum and nothing else has become a plain number.
+    function, symbols = _compiled(sympy.sympify(expression.xreplace(sums)) if sums else expression)
     return function(*(values[s] for s in symbols))
 
 
