@@ -144,8 +144,9 @@ def series(term: Callable[[Q], Q], first: Q, last: Q) -> Q:
     if is_symbol(last):
         import sympy
 
-        index = sympy.Symbol("i", integer=True)
-        return sympy.Sum(term(index), (index, first, last))
+        algebra: Any = sympy
+        index = algebra.Symbol("i", integer=True)
+        return algebra.Sum(term(index), (index, first, last))
     return total(term(i) for i in range(first, last + 1))
 
 

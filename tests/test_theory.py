@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 
+from rooflm.calc.letters import with_letter
 from rooflm.calc.matmul import matmul_saturating_rows
+from rooflm.calc.model import parameters, total_parameters
+from rooflm.calc.presets import find_model
 from rooflm.calc.readings import FORMULAS
 from rooflm.calc.symbols import number, sympy
 
@@ -159,3 +162,21 @@ def test_the_series_of_speculation_has_its_closed_form() -> None:
 
     assert derived.expected_tokens_closed(α, γ) == (1 - α ** (γ + 1)) / (1 - α)
     assert derived.expected_tokens_closed(0.8, 4) == pytest.approx((1 - 0.8**5) / 0.2)
+
+
+def test_numbers_in_the_prose_are_those_of_the_program() -> None:
+    """What sentences say beside the tables: counts of presets, turns, the lecture's two steps."""
+    llama, gemma = find_model("llama-2-13b"), find_model("gemma-3-27b")
+    norms = parameters(llama)["norms"]
+    full = sum(group.count for group in gemma.groups if group.mixer.window_tokens is None)
+    pairs = ((40, llama), (8, with_letter(llama, "K", 8)))
+    steps = [
+        1e3 * derived.step_time(2 * (total_parameters(m) - norms), 64, 1024, K, 128, 40, 2, 3.35e12)
+        for K, m in pairs
+    ]
+
+    assert f"{norms:,} weights of {total_parameters(llama):,}" in PAGE
+    assert f"{full} of {gemma.layers} layers keep everything" in PAGE
+    assert f"{steps[0]:.1f} to {steps[1]:.1f} ms" in PAGE
+    assert f"it takes {derived.matmul_turn(5120, 13824, 989 / 3.35):.0f} for this matrix" in PAGE
+    assert f"At {derived.absorbed_intensity(128, 512, 64):.0f} FLOPs a byte" in PAGE
