@@ -26,6 +26,7 @@ import theory_derived as derived  # noqa: E402
 import transcript  # noqa: E402
 
 PAGE = (DOCS / "theory.md").read_text("utf-8")
+transcript.formulas()  # Imports every module that has formulas.
 ENTRIES = theory.entries()
 POWERS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 
@@ -47,7 +48,6 @@ def near(value: Any, random_: random.Random) -> Any:
 
 def test_every_formula_is_shown_or_left_out_with_a_reason() -> None:
     """A formula that is added to the register is missed here until the page has it."""
-    transcript.formulas()
     names = {entry.function.rpartition(".")[2] for entry in ENTRIES}
 
     assert set(FORMULAS) - names == set(theory.LEFT_OUT)
@@ -180,3 +180,21 @@ def test_numbers_in_the_prose_are_those_of_the_program() -> None:
     assert f"{steps[0]:.1f} to {steps[1]:.1f} ms" in PAGE
     assert f"it takes {derived.matmul_turn(5120, 13824, 989 / 3.35):.0f} for this matrix" in PAGE
     assert f"At {derived.absorbed_intensity(128, 512, 64):.0f} FLOPs a byte" in PAGE
+
+
+@pytest.mark.parametrize("n", [0, 1, 1000, 5000])
+def test_what_the_page_says_of_cached_tokens(n: int) -> None:
+    """Pairs after n cached tokens are a difference; scored entries are all beyond the first."""
+    T, W, m, k = 3000, 1024, 4, 300
+    cases = (
+        ("windowed_pairs", (W,)), ("chunked_pairs", (W,)), ("indexed_pairs", (k,)),
+        ("block_pairs", (16, 128)), ("all_entry_pairs", (m,)), ("entry_pairs", (m, k)),
+    )  # fmt: skip
+    for name, more in cases:
+        pairs = FORMULAS[name]
+        assert pairs(n, T, *more) == pairs(0, n + T, *more) - pairs(0, n, *more)
+
+    first = (k + 1) * m - 1
+    start, end = max(n, first), max(n + T, first)
+    scored = FORMULAS["all_entry_pairs"](start, end - start, m)
+    assert FORMULAS["scored_entry_pairs"](n, T, m, k) == scored
