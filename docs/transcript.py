@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
+import json
 import os
 import shlex
 import sys
+from pathlib import Path
 from typing import Any
 
 import rooflm.calc.__main__ as entry
+from rooflm.calc.yamlfile import load
 
 
 def output(command: str) -> str:
@@ -208,6 +212,69 @@ def kept_sentence() -> str:
         "bound at measured ceilings;\nestimates, calibrated on half of the steps, are off by "
         f"{100 * s['median_calibrated_error']:.1f} % on the other half (median)."
     )
+
+
+@functools.cache
+def _answer(command: str) -> dict[str, Any]:
+    """Run a command that prints JSON."""
+    return json.loads(output(command))
+
+
+@functools.cache
+def _estimates() -> dict[str, float]:
+    """Estimate every published row with constants that had not seen it [s]."""
+    rows = _answer("rooflm accuracy --rows --format json")["rows"]
+    return {row["id"]: row["estimate_s"] for row in rows}
+
+
+def _ours(asked: dict[str, Any]) -> float:
+    """Compute rooflm's figure in one column of the comparison."""
+    if "row" in asked:
+        return _estimates()[asked["row"]]
+    found: Any = _answer(asked["command"])
+    for key in asked["key"].split("."):
+        found = found[key]
+    return found // 1 if asked.get("whole") else found
+
+
+def comparison(name: str) -> str:
+    """Write one question of `comparison.yaml` as a table, and the commands below it."""
+    question = load((Path(__file__).parent / "comparison.yaml").read_text("utf-8"), "").value[name]
+    columns, unit = question["columns"], question["unit"]
+
+    def cell(figure: float | None, truth: float | None = None) -> str:
+        if figure is None:
+            return "-"
+        shown = figure / float(unit["of"])
+        digits = unit["digits"]
+        text = f"{shown:,.{digits}f}" if digits < 4 else f"{shown:.{digits}g}"
+        if truth is None:
+            return text
+        times = figure / truth
+        if abs(times - 1) < 5e-4:
+            return f"{text} (same)"
+        return f"{text} ({f'x {times:.1f}' if times > 2 else f'{100 * (times - 1):+.1f} %'})"
+
+    def line(tool: str, figures: list[float | None], why: str) -> str:
+        told = [cell(f, c["truth"]) for f, c in zip(figures, columns, strict=True)]
+        return f"| {tool} | {' | '.join(told)} | {why} |"
+
+    heads = [f"{c['name']} [{unit['name']}]" for c in columns]
+    ours = [_ours(asked) for asked in question["rooflm"]]
+    lines = [f"| | {' | '.join(heads)} | why |", "| :-- " + "| --: " * len(columns) + "| :-- |"]
+    lines.append(f"| truth | {' | '.join(cell(c['truth']) for c in columns)} | |")
+    lines.append(line("**rooflm**", ours, question["ours"]))
+    lines += [line(t["tool"], t["figures"], t["why"]) for t in question["tools"]]
+    lines += ["", f"Truth: {'; '.join(c['source'] for c in columns)}.", ""]
+    asked = dict.fromkeys(
+        f"`{a['command']}`" if "command" in a else f"`rooflm accuracy --rows`, {a['row']}"
+        for a in question["rooflm"]
+    )
+    lines.append(f"- rooflm: {'; '.join(asked)}")
+    for tool in question["tools"]:
+        how = tool.get("ran") or f"its formula evaluated by hand: {tool['formula']}"
+        lines.append(f"- {tool['tool']}: {how}")
+    return "\n".join(lines)
 
 
 SPECULATION = (
