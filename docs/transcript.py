@@ -9,6 +9,7 @@ import json
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -255,7 +256,7 @@ def comparison(name: str) -> str:
             return f"{text} (same)"
         return f"{text} ({f'x {times:.1f}' if times > 2 else f'{100 * (times - 1):+.1f} %'})"
 
-    def line(tool: str, figures: list[float | None], why: str) -> str:
+    def line(tool: str, figures: Sequence[float | None], why: str) -> str:
         told = [cell(f, c["truth"]) for f, c in zip(figures, columns, strict=True)]
         return f"| {tool} | {' | '.join(told)} | {why} |"
 
