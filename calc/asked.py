@@ -64,11 +64,11 @@ def counting_of(words: Words) -> Counting:
     )
 
 
-def case_of(words: Words) -> Case:
-    """Make the case of what was typed."""
+def case_of(words: Words, typed: Counting | None = None) -> Case:
+    """Make the case of what was typed; typed: how to count, where not all that was typed says."""
     settings: list[str] = list(words.get("set") or ())
     files = words.get("models"), words.get("hardware")
-    typed = counting_of(words)
+    typed = counting_of(words) if typed is None else typed
     return find_case(words["model"], words["on"], settings, *files, typed, group(words, LAYOUT))
 
 
@@ -176,7 +176,7 @@ def _denoised(case: Case, words: Words, works: list[Work] | None) -> dict[str, A
 
 def speculated(words: Words) -> dict[str, Any]:
     """Answer speculation: of models on a machine, of two laws, or of a draft's cost alone."""
-    from . import speculate as answers
+    from .speculate import ideal, laws, speculate
     from .typed_drafts import find_speculation, parse_chances, parse_laws, parse_ratios
 
     target, p, q, cost = (words.get(name) for name in ("model", "p", "q", "draft_cost"))
@@ -192,13 +192,13 @@ def speculated(words: Words) -> dict[str, Any]:
     if p is not None or q is not None:
         if p is None or q is None:
             raise RooflmError("both laws are needed", "--p, --q", "Say --p 0.8,0.2 --q 0.6,0.4.")
-        return answers.laws(*parse_laws(p, q))
+        return laws(*parse_laws(p, q))
     if cost is not None:
         if words.get("acceptance") is None:
             raise RooflmError("acceptance is needed", "--acceptance", "Say --acceptance 0.8.")
         alphas = [float(a) for a in parse_chances(words["acceptance"], "--acceptance")]
         tried = [] if lengths is None else parse_counts(lengths, "--draft-tokens")
-        return answers.ideal(alphas, parse_ratios(cost), tried)
+        return ideal(alphas, parse_ratios(cost), tried)
     if words.get("on") is None:
         raise RooflmError("a machine is needed", "--on", "Say --on 8xh100-sxm.")
     case = case_of(words)
@@ -207,7 +207,7 @@ def speculated(words: Words) -> dict[str, Any]:
     batches = _batches(words.get("batch"))
     tried = None if lengths is None else parse_counts(lengths, "--draft-tokens")
     paid = parse_costs(group(words, COSTED))
-    answer = answers.speculate(found, batches, contexts, tried)
+    answer = speculate(found, batches, contexts, tried)
     if paid is None:
         return answer
     from .cost import add_costs

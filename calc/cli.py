@@ -119,31 +119,7 @@ from .output import progress_on, write
 from .printing import emit
 from .printing import printing as printing_of
 from .typed import (
-    LINKS,
-    Counting,
-    Estimating,
-    crossed_cases,
-    find_case,
-    find_site,
     given,
-    make_precision,
-    parse_context,
-    parse_contexts,
-    parse_costs,
-    parse_places,
-    parse_settings,
-    parse_ways,
-    parse_works,
-    refuse_degrees,
-    retyped,
-    with_adapters,
-)
-from .units import (
-    parse_count,
-    parse_counts,
-    parse_rate,
-    parse_share,
-    parse_time,
 )
 
 if TYPE_CHECKING:
@@ -250,29 +226,13 @@ def show(
 
     Example: rooflm show qwen3-8b
     """
+    from .answered import shown
     from .pages import show_page
-    from .presets import find_model
-    from .show import show as answer_show
 
-    check_choice(accounting, ("full", "lecture"), "--accounting")
-    changes, norms = parse_settings(set), accounting == "full"
-    typed = Counting(weights, kv, accounting, state=state, terms=terms)
-    found = with_adapters(find_model(model, changes, models), typed)
-    precision = make_precision(typed, None, found)
-    answer = answer_show(found, precision, norms)
-    if changes:
-        from .prune import against
-
-        answer |= against(find_model(model, None, models), found, precision, norms)
-    for name in ("gpu_layers", "host_link"):
-        if layout.get(name) is not None:
-            option = f"--{name.replace('_', '-')}"
-            raise RooflmError("what is shown has no device", option, "`rooflm fit` takes it.")
-    ways = parse_ways(layout)
-    if ways:
-        from .deployment import show_ranks
-
-        answer |= show_ranks(found, ways, precision)
+    answer = shown({
+        "model": model, "set": set, "weights": weights, "kv": kv, "state": state,
+        "accounting": accounting, "models": models, **layout, **terms,
+    })  # fmt: skip
     emit(answer, show_page(answer, provenance), printing_of(format, output, quiet))
 
 
@@ -297,37 +257,18 @@ def fit(
 
     Example: rooflm fit llama-3-8b --on h100-sxm --engine vllm --utilization 0.9 --max-len 8192
     """
-    from .fit import fit as answer_fit
-    from .fit import ways
-    from .pages import fit_page
+    from .answered import fitted
+    from .pages import fit_page as page
 
     how = printing_of(format, output, quiet)
-    asked = None
-    if any(text is not None for text in reserving.values()):
-        from .typed_memory import parse_memory
-
-        asked = parse_memory(reserving)
-    typed = Counting(
-        weights, kv, accounting, None, reserve, capacity, state=state, gpu_share=gpu_share,
-        terms=terms,
-    )  # fmt: skip
-    case = find_case(model, on, set, models, hardware, typed, layout)
-    batches = parse_counts(given(batch, "1"), "--batch")
-    contexts = parse_contexts(context, typed)
-    answer = answer_fit(case, batches, contexts)
-    page = fit_page
-    if asked is not None:
-        from .engine_budget import engine_memory
+    answer = fitted({
+        "model": model, "on": on, "batch": batch, "context": context, "set": set,
+        "weights": weights, "kv": kv, "state": state, "accounting": accounting,
+        "reserve": reserve, "capacity": capacity, "gpu_share": gpu_share, "models": models,
+        "hardware": hardware, **layout, **terms, **reserving,
+    })  # fmt: skip
+    if "engine" in answer:
         from .pages_memory import fit_memory_page as page
-
-        answer["engine"] = engine_memory(case, asked)
-    if not answer["fits"] and len(answer["rows"]) == 1:
-        from .listing import all_machines
-
-        answer["ways"] = ways(case, batches[0], contexts[0], all_machines())
-        if not answer["ways"]:
-            none = "no smaller batch or context fits, nor any other device"
-            answer["assumptions"].insert(0, none)
     emit(answer, page(answer), how, plotted, "memory")
     return Exit.DONE if answer["fits"] else Exit.NO
 
@@ -397,31 +338,18 @@ def compare(
 
     Example: rooflm compare llama-3-8b qwen3-8b --on h100-sxm,rtx-4090 --batch 8
     """
-    from .compare import compare as answer_compare
+    from .answered import compared
     from .pages import compare_page
 
-    how, paid = printing_of(format, output, quiet), parse_costs(costs)
-    typed = Counting(
-        weights,
-        kv,
-        accounting,
-        time_model,
-        reserve,
-        None,
-        routing,
-        state,
-        gpu_share=gpu_share,
-        estimating=Estimating(engine, calibration, basis),
-        terms=terms,
-    )
-    works = parse_works(phase, prompt, output_tokens, prefix, chunk, block, context, typed)
-    cases = crossed_cases(model, on, set, models, hardware, typed, layout)
-    places = parse_places(batch, context, works, typed)
-    answer = answer_compare(cases, places)
-    if paid is not None:
-        from .cost import add_costs
-
-        answer = add_costs(answer, [(c, p.work) for p in places for c in cases], paid)
+    how = printing_of(format, output, quiet)
+    answer = compared({
+        "model": model, "on": on, "batch": batch, "context": context, "phase": phase,
+        "prompt": prompt, "output_tokens": output_tokens, "prefix": prefix, "chunk": chunk,
+        "block": block, "set": set, "weights": weights, "routing": routing, "kv": kv,
+        "state": state, "accounting": accounting, "time_model": time_model, "engine": engine,
+        "calibration": calibration, "basis": basis, "reserve": reserve, "gpu_share": gpu_share,
+        "models": models, "hardware": hardware, **layout, **terms, **costs,
+    })  # fmt: skip
     emit(answer, compare_page(answer), how, plotted, "pareto")
 
 
@@ -442,37 +370,16 @@ def roofline(
 
     Example: rooflm roofline llama-3-8b --on h100-sxm --batch 64 --context 4096
     """
+    from .answered import held_against
     from .pages import roofline_page
-    from .roofline import rooflines
 
     how = printing_of(format, output, quiet)
-    typed = Counting(weights, kv, routing=routing, state=state, terms=terms)
-    cases = crossed_cases([model], on, set, models, hardware, typed, layout)
-    batches = parse_counts(batch, "--batch")
-    answer = rooflines(cases, batches, parse_context(context, typed))
+    answer = held_against({
+        "model": model, "on": on, "batch": batch, "context": context, "set": set,
+        "weights": weights, "routing": routing, "kv": kv, "state": state, "models": models,
+        "hardware": hardware, **layout, **terms,
+    })  # fmt: skip
     emit(answer, roofline_page(answer), how, plotted, "roofline")
-
-
-TIMES = ("time_s", "tokens_per_s", "output_usd_per_mtok", "joules_per_token")
-"""Quantities beside those of an estimate that may be one."""
-
-
-def _of_a_step(
-    quantity: str, on: str, phase: str | None, layout: Typed, sensitivity: bool, how: Estimating
-) -> "Estimating | None":
-    """Explain estimates of decode steps on one device; all else at the bound."""
-    wanted = "estimate" in quantity or quantity in TIMES
-    alone = not any(layout.values()) and not on[:1].isdigit()
-    plain = phase in (None, "decode") and alone and not sensitivity
-    if sensitivity and ("estimate" in quantity or how != Estimating()):
-        what = "elasticities are those of the bound, which has a formula to differentiate"
-        raise RooflmError(what, "--sensitivity", "Ask for bound_s, without --engine.")
-    if not plain and ("estimate" in quantity or how != Estimating()):
-        what = "estimates are explained of decode steps on one device"
-        raise RooflmError(what, "QUANTITY", "Leave out --phase, --tp and the like.")
-    if not wanted and how != Estimating():
-        raise RooflmError(f"{quantity} is no estimate", "--engine", "Leave the option out.")
-    return how if wanted and plain else None
 
 
 @app.command()
@@ -501,36 +408,19 @@ def explain(
 
     Example: rooflm explain bound_s llama-2-13b --on h100-sxm --batch 64
     """
-    from .definitions import Question
-    from .explain import explain as answer_explain
+    from .answered import explained
     from .pages import explain_page
 
     how = printing_of(format, output, quiet, more=("latex",))
-    typed = Counting(
-        weights, kv, accounting, time_model, reserve, capacity, None, state,
-        tokens_per_step, gpu_share,
-        _of_a_step(quantity, on, phase, layout, sensitivity,
-                   Estimating(engine, calibration, basis)),
-        terms,
-    )  # fmt: skip
-    case = find_case(model, on, set, models, hardware, typed, layout)
-    works = parse_works(phase, prompt, output_tokens, prefix, chunk, block, context, typed)
-    if works is not None and len(works) > 1:
-        raise RooflmError("one prompt at a time is explained", "--prompt")
-    if works is not None and sensitivity:
-        fix = "Leave out --phase, or the option."
-        raise RooflmError("elasticities are those of a decode step", "--sensitivity", fix)
-    work = works[0] if works else None
-    typed_context = parse_context(context, typed)
-    B, S = parse_count(batch, "--batch"), work.last_context if work else typed_context
-    from .cost import Paid, economics_of
-
-    paid = economics_of(case.machine, parse_costs(costs) or Paid())
-    answer = answer_explain(Question(case, B, S, work, paid), quantity)
-    if sensitivity:
-        from .solve import sensitivity as find_sensitivity
-
-        answer["sensitivity"] = find_sensitivity(case, B, S)
+    answer = explained({
+        "quantity": quantity, "model": model, "on": on, "batch": batch, "context": context,
+        "phase": phase, "prompt": prompt, "output_tokens": output_tokens, "prefix": prefix,
+        "chunk": chunk, "block": block, "set": set, "weights": weights, "kv": kv, "state": state,
+        "tokens_per_step": tokens_per_step, "accounting": accounting, "time_model": time_model,
+        "engine": engine, "calibration": calibration, "basis": basis, "reserve": reserve,
+        "capacity": capacity, "gpu_share": gpu_share, "sensitivity": sensitivity,
+        "models": models, "hardware": hardware, **layout, **terms, **costs,
+    })  # fmt: skip
     if format == "latex":
         write(answer["latex"] + "\n", how.output)
         return
@@ -570,54 +460,18 @@ def solve(
 
     Example: rooflm solve devices llama-3-70b --on h100-sxm --context 4k --latency 15ms --batch 32
     """
+    from .answered import solved
     from .pages import solve_page
-    from .solve import UNKNOWNS, WHENS, Target
-    from .solve import sensitivity as find_sensitivity
-    from .solve import solve as answer_solve
 
     how = printing_of(format, output, quiet)
-    asked: Any = unknown
-    check_choice(asked, (*UNKNOWNS, "devices"), "UNKNOWN")
-    known: Any = when
-    if known is not None:
-        check_choice(known, WHENS, "--when")
-    target = Target(
-        latency_s=None if latency is None else parse_time(latency, "--latency"),
-        tokens_per_s=None if throughput is None else parse_rate(throughput, "--throughput"),
-        share=None if share is None else parse_share(share, "--share"),
-        when=known,
-    )
-    typed = Counting(
-        weights, kv, accounting, time_model, reserve, capacity, None, state,
-        tokens_per_step, gpu_share, terms=terms,
-    )  # fmt: skip
-    B = parse_count(given(batch, "1"), "--batch")
-    S = parse_count(context, "--context") if unknown == "context" else parse_context(context, typed)
-    if asked == "devices":
-        if share is not None or known is not None or sensitivity:
-            what = "devices are solved for a latency, a throughput or both"
-            raise RooflmError(what, "--share, --when, --sensitivity", "Leave the option out.")
-        from .layout_search import Ask
-        from .plan import solve_devices
-
-        words = retyped({
-            "set": set, "weights": weights, "kv": kv, "state": state, "time_model": time_model,
-            "reserve": reserve, "capacity": capacity, "gpu_share": gpu_share, "models": models,
-            "hardware": hardware, **{name: layout[name] for name in LINKS}, **terms,
-        })  # fmt: skip
-        refuse_degrees(layout)
-        site, _ = find_site(model, on, set, models, hardware, typed, layout, words)
-        ask = Ask((1,), S, B if batch else None, target.latency_s, target.tokens_per_s)
-        answer = solve_devices(site, ask, progress_on(sys.stderr))
-        emit(answer, solve_page(answer), how)
-        return Exit.DONE if answer["feasible"] else Exit.NO
-    case = find_case(model, on, set, models, hardware, typed, layout)
-    answer = answer_solve(case, asked, B, S, target)
-    if sensitivity:
-        at = {"batch": B, "context": S}
-        if answer["feasible"] and asked in at:
-            at[asked] = max(1, round(answer["value"]))
-        answer["sensitivity"] = find_sensitivity(case, at["batch"], at["context"])
+    answer = solved({
+        "unknown": unknown, "model": model, "on": on, "batch": batch, "context": context,
+        "latency": latency, "throughput": throughput, "share": share, "when": when, "set": set,
+        "weights": weights, "kv": kv, "state": state, "tokens_per_step": tokens_per_step,
+        "accounting": accounting, "time_model": time_model, "reserve": reserve,
+        "capacity": capacity, "gpu_share": gpu_share, "sensitivity": sensitivity,
+        "models": models, "hardware": hardware, **layout, **terms,
+    }, progress_on(sys.stderr))  # fmt: skip
     emit(answer, solve_page(answer), how)
     return Exit.DONE if answer["feasible"] else Exit.NO
 
@@ -683,24 +537,14 @@ def levers(
 
     Example: rooflm levers llama-2-13b --on h100-sxm --batch 64 --context 1024
     """
-    from .levers import BYS
-    from .levers import levers as answer_levers
+    from .answered import levered
     from .pages_levers import levers_page
 
     printing = printing_of(how["format"], how["output"], how["quiet"])
-    chosen: Any = by
-    check_choice(chosen, BYS, "--by")
-    asked = any(estimated[name] is not None for name in ("engine", "calibration"))
-    basis = given(estimated["basis"], "estimate" if asked else "bound")
-    check_choice(basis, ("estimate", "bound"), "--basis")
-    reserve = {"reserve": None if counted["reserve"] == "0" else counted["reserve"]}
-    words = {
-        "model": model, "on": on, "batch": parse_count(batch, "--batch"),
-        "context": parse_count(context, "--context"), "set": tuple(set), **counted, **reserve,
-        **layout, **estimated, "basis": basis, **files, **costs, "cost": True,
-        "draft": draft, "acceptance": acceptance,
-    }  # fmt: skip
-    answer = answer_levers(words, chosen)
+    answer = levered({
+        "model": model, "on": on, "batch": batch, "context": context, "by": by, "draft": draft,
+        "acceptance": acceptance, "set": set, **counted, **estimated, **costs, **files, **layout,
+    })  # fmt: skip
     emit(answer, levers_page(answer), printing, plotted, "tornado")
 
 
@@ -724,34 +568,15 @@ def plan(
 
     Example: rooflm plan deepseek-v3 --on 8xh200-sxm --devices 8,16 --network 50GB --batch 256
     """
-    from .cost import Paid, economics_of
-    from .layout_search import AIMS, Ask
+    from .answered import planned
     from .pages_plan import plan_page
-    from .plan import plan as answer_plan
 
     how = printing_of(printing["format"], printing["output"], bool(printing["quiet"]))
-    estimates = Estimating(**estimating)
-    words = (*retyped({"set": set, **files, **counting, **estimating, "basis": None, **costs}),)
-    linked = retyped({name: layout[name] for name in LINKS})
-    words += linked if any(costs.values()) else (*linked, "--cost")
-    site, known = find_site(
-        model, on, set, files["models"], files["hardware"],
-        Counting(**counting, estimating=estimates), layout, words,
-    )  # fmt: skip
-    if by is not None:
-        check_choice(by, AIMS, "--by")
-    ask = Ask(
-        devices=tuple(known if devices is None else parse_counts(devices, "--devices")),
-        context=parse_count(context, "--context"),
-        batch=None if batch is None else parse_count(batch, "--batch"),
-        latency_s=None if latency is None else parse_time(latency, "--latency"),
-        tokens_per_s=None if throughput is None else parse_rate(throughput, "--throughput"),
-        by=by,
-        top=parse_count(top, "--top"),
-        fixed=parse_ways(layout),
-        economics=economics_of(site.case.machine, parse_costs(costs) or Paid()),
-    )
-    answer = answer_plan(site, ask, estimates.basis, progress_on(sys.stderr))
+    answer = planned({
+        "model": model, "on": on, "devices": devices, "batch": batch, "context": context,
+        "latency": latency, "throughput": throughput, "by": by, "top": top, "set": set,
+        **counting, **estimating, **layout, **costs, **files,
+    }, progress_on(sys.stderr))  # fmt: skip
     emit(answer, plan_page(answer), how, plotted, "plan")
     return Exit.DONE if answer["feasible"] else Exit.NO
 
@@ -769,34 +594,15 @@ def quantize(
 
     Example: rooflm quantize model.safetensors --tensor w --bits 4 --per group --group 128
     """
-    from pathlib import Path
-
+    from .answered import quantized
     from .pages import quantize_page
-    from .quantize import PERS, Quantizer, open_numbers, parse_code, parse_numbers, parse_real
-    from .quantize import quantize as answer_quantize
 
     how = printing_of(format, output, quiet)
-    shared: Any = per
-    check_choice(shared, PERS, "--per")
-    if group is not None and per != "group":
-        raise RooflmError("only groups have a size", "--group", "Add --per group.")
-    quantizer = Quantizer(
-        bits=parse_count(bits, "--bits"),
-        signed=not unsigned,
-        symmetric=symmetric,
-        scale=None if scale is None else parse_real(scale, "--scale"),
-        zero_point=None if zero_point is None else parse_code(zero_point, "--zero-point"),
-        per=shared,
-        group=parse_count(given(group, "128"), "--group"),
-    )
-    if (file is None) == (values is None):
-        what = "numbers are needed" if file is None else "there are both a file and numbers"
-        raise RooflmError(what, "--values", "Say either FILE or --values 5.2342,1.5.")
-    if values is not None and tensor is not None:
-        raise RooflmError("only a .safetensors file has tensors", "--tensor")
-    found = parse_numbers(values, "--values") if values is not None else None
-    source = found or open_numbers(Path(given(file, "")), tensor)
-    answer = answer_quantize(source, quantizer, parse_count(first, "--first"))
+    answer = quantized({
+        "file": file, "values": values, "tensor": tensor, "bits": bits, "unsigned": unsigned,
+        "symmetric": symmetric, "scale": scale, "zero_point": zero_point, "per": per,
+        "group": group, "first": first,
+    })  # fmt: skip
     emit(answer, quantize_page(answer), how)
 
 
@@ -849,20 +655,17 @@ def calibrate(
 
     Example: rooflm calibrate llama-3-8b --on h100-sxm --measured "context=512 latency=6.9ms"
     """
-    from .calibrate import calibrate as answer_calibrate
-    from .calibrate import calibration_text, parse_point
+    from .answered import calibrated
+    from .calibrate import calibration_text
     from .pages import calibrate_page
 
     saved = output is not None and output.endswith((".yaml", ".yml"))
     how = printing_of(format, None if saved else output, quiet)
-    if not measured:
-        fix = 'Say --measured "batch=1 context=512 latency=10.6ms".'
-        raise RooflmError("a measured step is needed", "--measured", fix)
-    points = [parse_point(text) for text in measured]
-    typed = Counting(weights, kv, routing=routing)
-    case = find_case(model, on, set, models, hardware, typed, layout)
-    names = None if constants is None else [n.strip() for n in constants.split(",")]
-    answer = answer_calibrate(case, points, names, engine)
+    answer = calibrated({
+        "model": model, "on": on, "measured": measured, "engine": engine, "constants": constants,
+        "set": set, "weights": weights, "kv": kv, "routing": routing, "models": models,
+        "hardware": hardware, **layout,
+    })  # fmt: skip
     if saved:
         write(calibration_text(answer), output)
     emit(answer, calibrate_page(answer), how)

@@ -38,22 +38,27 @@ def preset_names(path: Path) -> list[str]:
 
 
 def find_model(
-    text: str, changes: Mapping[str, str] | None = None, more: str | None = None
+    text: str | Model, changes: Mapping[str, str] | None = None, more: str | None = None
 ) -> Model:
     """Find the model that a user names, with dimensions changed as by `--set`.
 
-    text: a preset's name, its Hugging Face name, or a YAML file (FILE, or FILE#ENTRY where it
-    holds several), a config.json or its folder, or a GGUF file; changes: key to new value, as
-    typed; more: a file of further presets.
+    text: a preset's name, its Hugging Face name, a YAML file (FILE, or FILE#ENTRY where it holds
+    several), a config.json or its folder, a GGUF file; or a model, taken as it is; changes: key to
+    new value, as typed; more: a file of further presets.
     """
-    found = read_model_file(text)
-    if not changes:
-        return found or build_model(*_find(text, MODELS_FILE, "model", MODEL, more))
-    from .changes import change_model, changed
+    if isinstance(text, Model):
+        found = text
+    elif (found := read_model_file(text)) is None:
+        if not changes:
+            return build_model(*_find(text, MODELS_FILE, "model", MODEL, more))
+        from .changes import changed
 
-    if found is not None:
-        return change_model(found, changes)
-    return changed(lambda: _find(text, MODELS_FILE, "model", MODEL, more), changes)
+        return changed(lambda: _find(text, MODELS_FILE, "model", MODEL, more), changes)
+    if not changes:
+        return found
+    from .changes import change_model
+
+    return change_model(found, changes)
 
 
 def read_model_file(text: str) -> Model | None:
@@ -85,8 +90,10 @@ def read_model_file(text: str) -> Model | None:
     return model
 
 
-def find_machine(text: str, more: str | None = None) -> Machine:
-    """Find the hardware that a user names: a preset's name or a YAML file."""
+def find_machine(text: str | Machine, more: str | None = None) -> Machine:
+    """Find the hardware that a user names: a preset's name or a YAML file; a machine is taken."""
+    if isinstance(text, Machine):
+        return text
     if re.fullmatch(r"[0-9]+ ?x ?[a-z].*", text):
         fix = "Write NODESxDEVICESxNAME, such as 8xh100-sxm or 2x8xh100-sxm."
         raise RooflmError(f"'{text}' is several devices", "--on", fix)

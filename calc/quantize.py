@@ -325,6 +325,20 @@ def parse_numbers(text: str, where: str) -> Listed:
     return Listed(where, _checked(np.array(lines), "the list", where))
 
 
+def as_rows(values: Any, where: str) -> Listed:
+    """Take an array of numbers: one row, or several of equal length."""
+    import numpy as np
+
+    try:
+        rows = np.atleast_2d(np.asarray(values, float))
+    except (TypeError, ValueError):
+        raise RooflmError("this is no array of numbers", where) from None
+    if rows.ndim > 2 or not rows.size:
+        what = "there are no numbers" if not rows.size else "an array has rows, and no more axes"
+        raise RooflmError(what, where)
+    return Listed(where, _checked(rows, "the list", where))
+
+
 def parse_real(text: str, option: str) -> float:
     """Read a number of any sign."""
     if not _is_number(text):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -263,8 +263,8 @@ def _routing(text: str | None) -> Any:
 
 
 def find_case(
-    model: str,
-    on: str,
+    model: Any,
+    on: Any,
     settings: list[str],
     models: str | None,
     hardware: str | None,
@@ -279,7 +279,7 @@ def find_case(
 
 
 def _one_device(
-    model: str, on: str, settings: list[str], models: str | None, hardware: str | None,
+    model: Any, on: Any, settings: list[str], models: str | None, hardware: str | None,
     typed: Counting,
 ) -> Case:  # fmt: skip
     """Find a model and a machine by name, and make a case of them."""
@@ -319,9 +319,9 @@ def find_site(
     return site, list(range(1, most + 1))
 
 
-def node_of(on: str) -> Any:
-    """Take a number of devices off the name of a machine; most names have none."""
-    if not on[:1].isdigit():
+def node_of(on: Any) -> Any:
+    """Take a number of devices off the name of a machine; most names, and machines, have none."""
+    if not isinstance(on, str) or not on[:1].isdigit():
         return _Plain(on)
     from .deployment import parse_node
 
@@ -332,7 +332,7 @@ def node_of(on: str) -> Any:
 class _Plain:
     """A machine by name, one of it."""
 
-    name: str
+    name: Any
     devices: None = None
 
 
@@ -544,20 +544,23 @@ def parse_works(
 
 
 def crossed_cases(
-    words: list[str], on: list[str], settings: list[str], models: str | None,
+    words: Sequence[Any], on: Sequence[Any], settings: list[str], models: str | None,
     hardware: str | None, typed: Counting, layout: Typed,
 ) -> list[Case]:  # fmt: skip
-    """Cross all models with all machines; a machine may stand among the models, after --on."""
+    """Cross all models with all machines; a machine may stand among the models, after --on.
+
+    words, on: names, or models and machines themselves.
+    """
     from .presets import HARDWARE_FILE, find_machine, find_model, own_names, preset_names
     from .schema import HARDWARE
 
     chips = preset_names(HARDWARE_FILE)
     if hardware is not None:
         chips += own_names(hardware, "hardware", HARDWARE)
-    places = [name for text in on for name in text.split(",") if name]
+    places = [name for text in on for name in _between_commas(text)]
     there = [word for word in words if word in chips or node_of(word).name in chips]
-    places = list(dict.fromkeys(places + there))
-    names = list(dict.fromkeys(word for word in words if word not in there))
+    places = _once([*places, *there])
+    names = _once(word for word in words if word not in there)
     if not places:
         raise RooflmError("no machine is named", "--on", "Say --on h100-sxm,rtx-4090.")
     if not names:
@@ -571,6 +574,20 @@ def crossed_cases(
         for model in found
         for machine, node in zip(machines, nodes, strict=True)
     ]
+
+
+def _between_commas(text: Any) -> list[Any]:
+    """Take names apart; a machine stands for itself."""
+    return [name for name in text.split(",") if name] if isinstance(text, str) else [text]
+
+
+def _once(several: Iterable[Any]) -> list[Any]:
+    """Keep the first of those that are equal; machines hold dicts, which no set takes."""
+    kept: list[Any] = []
+    for one in several:
+        if one not in kept:
+            kept.append(one)
+    return kept
 
 
 def parse_places(

@@ -493,7 +493,7 @@ def find_share(words: Words) -> float:
 
 def served(words: Words, tell: Any = None) -> dict[str, Any]:
     """Answer what was typed of live traffic."""
-    from . import serve as answers
+    from .serve import at_rate, details, find_rate, frame
 
     service, traffic, slo = find_service(words), find_traffic(words), find_slo(words)
     rows: list[dict[str, Any]] = []
@@ -503,7 +503,7 @@ def served(words: Words, tell: Any = None) -> dict[str, Any]:
             what = "a rate is found for requests that are drawn"
             raise RooflmError(what, "--find-rate", "Leave out --clients and --trace.")
         share = find_share(words)
-        best = answers.find_rate(service, traffic, slo, share, tell)
+        best = find_rate(service, traffic, slo, share, tell)
         found["found_rate"] = {**best, "attainment_asked": share}
         traffic = replace(traffic, rate=best["rate_requests_per_s"])
     runs: list[Any] = []
@@ -512,7 +512,7 @@ def served(words: Words, tell: Any = None) -> dict[str, Any]:
         whole = True
         for rate in parse_rates(swept):
             try:
-                row = answers.at_rate(service, traffic, rate, slo, tell)
+                row = at_rate(service, traffic, rate, slo, tell)
             except KeyboardInterrupt:
                 if not rows:
                     raise
@@ -527,12 +527,12 @@ def served(words: Words, tell: Any = None) -> dict[str, Any]:
         row = {**rows[0], "complete": whole}
     else:
         limit = found["found_rate"]["capacity_requests_per_s"] if found else None
-        row = answers.at_rate(service, traffic, traffic.rate, slo, tell, runs, limit)
-    answer = answers.frame(service, traffic, {**row, **found}, rows)
+        row = at_rate(service, traffic, traffic.rate, slo, tell, runs, limit)
+    answer = frame(service, traffic, {**row, **found}, rows)
     if slo.says:
         answer["slo"] = asdict(slo)
     if runs:
-        answer |= answers.details(service, runs[0], traffic.warm_up)
+        answer |= details(service, runs[0], traffic.warm_up)
     return answer
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import itertools
 import json
 import os
 import shlex
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -307,6 +309,44 @@ def study_keys() -> str:
     return "\n".join(lines)
 
 
+def cells(path: str) -> str:
+    """Run a script and write each of its cells with what it prints as Markdown.
+
+    A cell begins with `# %% TITLE`, and the comments below are its words.
+    """
+    from pathlib import Path
+
+    text = (Path(__file__).parents[1] / path).read_text("utf-8")
+    known: dict[str, Any] = {"__name__": "__main__"}
+    parts: list[str] = []
+    for cell in text.split("\n# %% ")[1:]:
+        title, _, body = cell.partition("\n")
+        lines = body.splitlines()
+        words = list(itertools.takewhile(lambda line: line.startswith("# "), lines))
+        code = "\n".join(lines[len(words) :]).strip()
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, path, "exec"), known)
+        told = " ".join(line.removeprefix("# ") for line in words)
+        prose = "\n".join(textwrap.wrap(told, 100))
+        block = f"```python\n{code}\n```\n\n```\n{printed.getvalue().rstrip()}\n```"
+        parts.append(f"## {title}\n\n{prose}\n\n{block}")
+    return "\n\n".join(parts)
+
+
+def exported() -> str:
+    """List the public names of the package, each with its first sentence."""
+    import inspect
+
+    from rooflm import calc
+
+    lines = ["| name | what it is for |", "| :-- | :-- |"]
+    for name in calc.__all__:
+        first = (inspect.getdoc(getattr(calc, name)) or "").partition("\n\n")[0]
+        lines.append(f"| `{name}` | {' '.join(first.split())} |")
+    return "\n".join(lines)
+
+
 def write_schemas() -> None:
     """Write the JSON Schemas that editors use for preset files and studies."""
     import json
@@ -328,51 +368,24 @@ def write_schemas() -> None:
 
 def formulas() -> str:
     """List every formula with its first sentence."""
+    import importlib
     import inspect
 
-    from rooflm.calc import (
-        adapters,
-        attention,
-        collectives,
-        compressed,
-        cost,
-        diffusion,
-        engine_memory,
-        estimate,
-        experts,
-        handoff,
-        linear_attention,
-        matmul,
-        memory,
-        mla,
-        mlp,
-        model,
-        paging,
-        queueing,
-        requests,
-        residual,
-        rwkv,
-        sharing,
-        sparse,
-        speculation,
-        ssm,
-        state,
-        timing,
-    )
     from rooflm.calc.readings import FORMULAS
 
     rows = ["| formula | what it computes | module |", "| :-- | :-- | :-- |"]
     modules = (
-        matmul, attention, mla, sparse, compressed, state, ssm, linear_attention, rwkv, mlp,
-        experts, adapters, residual, model, timing, estimate, memory, engine_memory, paging,
-        sharing, requests, queueing, handoff, diffusion, collectives, speculation, cost,
+        "matmul", "attention", "mla", "sparse", "compressed", "state", "ssm", "linear_attention",
+        "rwkv", "mlp", "experts", "adapters", "residual", "model", "timing", "estimate", "memory",
+        "engine_memory", "paging", "sharing", "requests", "queueing", "handoff", "diffusion",
+        "collectives", "speculation", "cost",
     )  # fmt: skip
     for module in modules:
+        importlib.import_module(f"rooflm.calc.{module}")
         for name, formula in FORMULAS.items():
-            if formula.__module__ == module.__name__:
+            if formula.__module__ == f"rooflm.calc.{module}":
                 first = (inspect.getdoc(formula) or "").partition("\n")[0]
-                where = module.__name__.rpartition(".")[2]
-                rows.append(f"| `{name}` | {first} | `calc/{where}.py` |")
+                rows.append(f"| `{name}` | {first} | `calc/{module}.py` |")
     return "\n".join(rows)
 
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from rooflm.calc import sweep
 from rooflm.calc.case import Case
 from rooflm.calc.presets import find_machine, find_model
+from rooflm.calc.sweep import sweep
 
 from .helpers import Terminal, only
 
@@ -141,7 +141,7 @@ def test_a_count_that_is_whole_at_its_first_point_only_keeps_its_rest(
 
     monkeypatch.setattr(sweep, "step_row", row)
     case = Case(find_model("llama-3-8b"), find_machine("h100-sxm"))
-    rows = sweep.sweep(case, list(range(1, 601)), [1024])["rows"]
+    rows = sweep(case, list(range(1, 601)), [1024])["rows"]
 
     assert [r["touched"] for r in rows[:4]] == [1, 1.5, 2, 2.5]
     assert all(isinstance(r["batch"], int) for r in rows)

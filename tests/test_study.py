@@ -30,6 +30,7 @@ from rooflm.calc.yamlfile import load
 
 from .helpers import Terminal
 
+STUDY = importlib.import_module("rooflm.calc.study")
 ROOT = Path(__file__).resolve().parents[1]
 STUDIES = sorted((ROOT / "studies").glob("*.yaml"))
 NAMES = [path.stem for path in STUDIES]
@@ -166,7 +167,7 @@ def test_arrays_and_rows_agree(
     text = text.replace("attention.", f"{attention}.").replace("mlp_up.", f"{mlp}.")
     ready = ready_of(tmp_path, text)
     by_rows = all_rows(ready)
-    monkeypatch.setattr("rooflm.calc.study.FEW_POINTS", 1)
+    monkeypatch.setattr(STUDY, "FEW_POINTS", 1)
     by_arrays = all_rows(ready)
 
     assert len(by_arrays) == len(by_rows) == 20
@@ -181,7 +182,7 @@ def test_arrays_have_all_columns_of_rows(tmp_path: Path, monkeypatch: pytest.Mon
     text = "base: {model: mixtral-8x7b, on: 4xh100-sxm, tp: 4, cost: true, tariff: '0.1,0.2,0.6'}\n"
     ready = ready_of(tmp_path, text + "grid: {batch: [1, 4, 600], context: [100, 5000]}\n")
     by_rows = all_rows(ready)
-    monkeypatch.setattr("rooflm.calc.study.FEW_POINTS", 1)
+    monkeypatch.setattr(STUDY, "FEW_POINTS", 1)
     for one, other in zip(all_rows(ready), by_rows, strict=True):
         for key, value in other.items():
             assert one[key] == (pytest.approx(value, rel=1e-12) if _number(value) else value), key
@@ -356,7 +357,7 @@ def test_arithmetic_is_the_same_in_grids_of_any_size(
     study = BASE + f"grid: {{batch: '1:3'}}\nmeasure: [time_s]\nderive: {{x: '{text}'}}\n"
     ready = ready_of(tmp_path, study)
     small = [row["x"] for row in all_rows(ready)]
-    monkeypatch.setattr("rooflm.calc.study.FEW_POINTS", 1)
+    monkeypatch.setattr(STUDY, "FEW_POINTS", 1)
 
     assert [row["x"] for row in all_rows(ready)] == small
     assert small[0] is None
@@ -717,7 +718,7 @@ STREAM = BASE + (
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make blocks of three points, so that a study has many."""
-    monkeypatch.setattr("rooflm.calc.study.BLOCK_POINTS", 3)
+    monkeypatch.setattr(STUDY, "BLOCK_POINTS", 3)
 
 
 @pytest.mark.usefixtures("small_blocks")

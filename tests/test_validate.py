@@ -108,17 +108,16 @@ def test_each_half_is_predicted_from_the_other(run: dict[str, Any]) -> None:
 
 def test_constants_that_made_the_times_are_found_again() -> None:
     """Times made with known constants, in both halves: the other half is met within a per cent."""
-    from rooflm.calc import calibrate
-    from rooflm.calc.calibrate import Point
+    from rooflm.calc.calibrate import Point, base_constants, estimated_steps, with_values
     from rooflm.calc.case import Case
     from rooflm.calc.presets import find_model
 
     machine = Machine("made", "made", "cpu", 30e9, flops={"bf16": 400e9, "fp32": 200e9})
     case = Case(find_model("tinyllama-1.1b"), machine)
-    base = calibrate.base_constants(case)
+    base = base_constants(case)
     truth = {"memory": 0.8, "attention": 0.4, "serial": 0.6}
     places = [Point(B, S, 1.0) for B in range(1, 9) for S in (512, 1024, 2048)]
-    made = calibrate.estimated_steps(case, places, calibrate.with_values(base, truth))
+    made = estimated_steps(case, places, with_values(base, truth))
     rows: list[dict[str, Any]] = [
         {
             "model": "tinyllama-1.1b", "asked": "tiny", "weights": "bf16", "kv": "bf16",

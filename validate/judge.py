@@ -6,8 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..calc import calibrate
-from ..calc.calibrate import Point, median
+from ..calc.calibrate import (
+    Point,
+    base_constants,
+    carried,
+    described,
+    estimated_steps,
+    fitted_values,
+    limits_told,
+    median,
+    missing,
+    plain_constants,
+    with_values,
+)
 from ..calc.case import Case
 from ..calc.errors import RooflmError
 from ..calc.hardware import Machine
@@ -93,27 +104,27 @@ def _calibrated(
     for fitted, judged in (parts, parts[::-1]):
         own, others = ([points[i] for i in half] for half in (fitted, judged))
         seen = _as_it_was(case, [rows[i] for i in fitted], preset)
-        values = calibrate.fitted_values(seen, own, base, _chosen(case, own, base))
-        there = calibrate.estimated_steps(
+        values = fitted_values(seen, own, base, _chosen(case, own, base))
+        there = estimated_steps(
             _as_it_was(case, [rows[i] for i in judged], preset),
             others,
-            calibrate.with_values(base, values),
+            with_values(base, values),
         )
         for i, seconds in zip(judged, there, strict=True):
             rows[i]["calibrated_s"] = float(seconds)
             rows[i]["calibrated_error"] = float(seconds) / rows[i]["measured_s"] - 1
     whole = _as_it_was(case, rows, preset)
-    values = calibrate.fitted_values(whole, points, base, _chosen(case, points, base))
-    again = calibrate.estimated_steps(whole, points, calibrate.with_values(base, values))
+    values = fitted_values(whole, points, base, _chosen(case, points, base))
+    again = estimated_steps(whole, points, with_values(base, values))
     errors: list[float] = [float(s) / r["measured_s"] - 1 for r, s in zip(rows, again, strict=True)]
     unseen: list[float] = [r["calibrated_error"] for r in rows]
-    return calibrate.described(case, base, values) | {
+    return described(case, base, values) | {
         "layers": first["layers"],
         "rows": [
             {"unseen_error": there, "error": seen}
             for there, seen in zip(unseen, errors, strict=True)
         ],
-        "told": calibrate.limits_told(values),
+        "told": limits_told(values),
         "summary": {
             "median_unseen_error": median([abs(error) for error in unseen]),
             "largest_unseen_error": max(map(abs, unseen)),
@@ -150,17 +161,17 @@ def _as_routed(case: Case, rows: Sequence[Mapping[str, Any]]) -> Case:
 def _base(case: Case) -> Constants:
     """Begin with kernels that were timed on the chip, where a compiled step was published."""
     try:
-        return calibrate.base_constants(case, "compiled")
+        return base_constants(case, "compiled")
     except RooflmError:
-        return calibrate.plain_constants(case)
+        return plain_constants(case)
 
 
 def _chosen(case: Case, points: Sequence[Point], base: Constants) -> tuple[str, ...]:
     if len(points) < 2:
         raise RooflmError("a half of one point or none carries no constants")
     names = FITTED["cpu" if case.machine.kind == "cpu" else "gpu"]
-    told = calibrate.missing(names, case, points, base) == ""
-    return names if told else calibrate.carried(case, points, base)
+    told = missing(names, case, points, base) == ""
+    return names if told else carried(case, points, base)
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
