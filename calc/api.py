@@ -48,7 +48,7 @@ Parts: TypeAlias = str | Mapping[str, Any] | None
 """A text, or by parts: {"experts": "mxfp4", "rest": "bf16"}."""
 Settings: TypeAlias = Mapping[str, Any] | Iterable[str] | None
 """Letters and keys with other values: {"K": 8, "tied": True}."""
-Path_: TypeAlias = str | Path | None
+File: TypeAlias = str | Path | None
 
 
 class OfModel(TypedDict, total=False):
@@ -58,7 +58,7 @@ class OfModel(TypedDict, total=False):
     weights: Parts
     kv: Text
     state: Text
-    models: Path_
+    models: File
 
 
 class Adapted(TypedDict, total=False):
@@ -100,7 +100,7 @@ class Spread(Linked, total=False):
 class OnMachine(OfModel, Spread, total=False):
     """A model on a machine."""
 
-    hardware: Path_
+    hardware: File
 
 
 class Placed(TypedDict, total=False):
@@ -125,7 +125,7 @@ class Estimated(TypedDict, total=False):
     """An engine's estimate, or the bound."""
 
     engine: Text
-    calibration: Path_
+    calibration: File
     basis: Text
 
 
@@ -283,7 +283,7 @@ class LeversOptions(OnMachine, Placed, Timed, Estimated, Priced, total=False):
 class PlanOptions(OfModel, Linked, Placed, Timed, Estimated, Priced, total=False):
     """Options of `plan`."""
 
-    hardware: Path_
+    hardware: File
     devices: Numbers
     latency: Seconds
     throughput: Number
@@ -304,7 +304,7 @@ class ServeOptions(OnMachine, Counted, Estimated, Drafted, HandedOn, total=False
     rounds: Number
     think: Seconds
     stagger: Seconds
-    trace: Path_
+    trace: File
     limit: Number
     scale: Number
     prefix: Number
@@ -352,8 +352,8 @@ class CalibrateOptions(Spread, total=False):
     set: Settings
     weights: Parts
     kv: Text
-    models: Path_
-    hardware: Path_
+    models: File
+    hardware: File
     engine: Text
     constants: str | Iterable[str] | None
     routing: Numbers
@@ -371,6 +371,8 @@ class LogOptions(TypedDict, total=False):
 
 TIMES = frozenset(("latency", "link_latency", "think", "stagger", "slo_ttft", "slo_itl", "slo_e2e"))
 """Options whose numbers are seconds."""
+FLAGS = frozenset(("cost", "find_rate", "sensitivity", "symmetric", "unit_cost", "unsigned"))
+"""Options that are said or not."""
 
 
 def _takes(known: Any) -> Callable[[Callable[P, T]], Callable[P, T]]:
@@ -402,19 +404,21 @@ def _checked(function: Callable[P, T], known: Any) -> Callable[P, T]:
     return wrapped
 
 
-def typed(options: Mapping[str, Any]) -> dict[str, Any]:
+def _as_typed(options: Mapping[str, Any]) -> dict[str, Any]:
     """Write options as they would be typed; what is None stays None.
 
     Numbers are written with all their digits, those of times with their unit.
     """
     return {
-        name: _settings(value) if name == "set" else _typed(value, "s" if name in TIMES else "")
+        name: bool(value) if name in FLAGS
+        else _settings(value) if name == "set"
+        else _typed(value, "s" if name in TIMES else "")
         for name, value in options.items()
-    }
+    }  # fmt: skip
 
 
 def _typed(value: Any, unit: str = "") -> Any:
-    if value is None or isinstance(value, bool | str | Model | Machine):
+    if value is None or isinstance(value, str):
         return value
     if isinstance(value, Mapping):
         given = cast("Mapping[str, Any]", value)
@@ -471,7 +475,7 @@ def _words(model: Named | None, on: Sited | None, options: Mapping[str, Any]) ->
     return {
         "model": None if model is None else _named(model),
         "on": None if on is None else _sited(on),
-        **typed({"set": None, **options}),
+        **_as_typed({"set": None, **options}),
     }
 
 
@@ -485,7 +489,7 @@ def _told(model: Named, on: Sited, options: Mapping[str, Any]) -> dict[str, Any]
 
 
 def model(
-    source: Named, *, set: Settings = None, models: Path_ = None, name: str = "model"
+    source: Named, *, set: Settings = None, models: File = None, name: str = "model"
 ) -> Model:
     """Find or make a model.
 
@@ -522,7 +526,7 @@ def _of_data(data: dict[str, Any], name: str) -> Model:
 
 
 def machine(
-    source: Sited, *, scale: Parts = None, hardware: Path_ = None, name: str = "machine"
+    source: Sited, *, scale: Parts = None, hardware: File = None, name: str = "machine"
 ) -> Machine:
     """Find or make a machine: one device.
 
@@ -658,7 +662,7 @@ def formulas(case: Case) -> tuple[dict[str, Any], dict[Any, Any]]:
     return {k: sympy.sympify(v) for k, v in found.items() if v is not None}, dict(plain.values)
 
 
-def models(word: str = "", *, models: Path_ = None) -> Answer:
+def models(word: str = "", *, models: File = None) -> Answer:
     """List the models that are known: those whose name holds all words.
 
     >>> [row["name"] for row in models("llama-3-8b")["rows"]]
@@ -669,7 +673,7 @@ def models(word: str = "", *, models: Path_ = None) -> Answer:
     return list_models(word, None if models is None else str(models))
 
 
-def hardware(word: str = "", *, hardware: Path_ = None) -> Answer:
+def hardware(word: str = "", *, hardware: File = None) -> Answer:
     """List the hardware that is known; one chip alone with every figure and its source.
 
     >>> "h100-sxm" in [row["name"] for row in hardware("h100")["rows"]]
@@ -730,7 +734,7 @@ def compare(
 
     places = [_sited(place) for place in _each(on)]
     said = {"model": [_named(one) for one in _each(model)], "on": places}
-    return compared(typed({"set": None, **options}) | said)
+    return compared(_as_typed({"set": None, **options}) | said)
 
 
 @_takes(RooflineOptions)
@@ -860,7 +864,7 @@ def quantize(values: str | Path | Iterable[Any], **options: Unpack[QuantizeOptio
     from .answered import quantized
 
     said = {"file": str(values)} if isinstance(values, str | Path) else {"values": values}
-    return quantized(typed(options) | said)
+    return quantized(_as_typed(options) | said)
 
 
 @_takes(CalibrateOptions)
@@ -901,7 +905,7 @@ def explain_log(file: str | Path, **options: Unpack[LogOptions]) -> Answer:
     """
     from .log_explain import explain_file
 
-    return explain_file(str(file), dict.fromkeys(LogOptions.__annotations__) | typed(options))
+    return explain_file(str(file), dict.fromkeys(LogOptions.__annotations__) | _as_typed(options))
 
 
 def study(file: str | Path) -> Answer:

@@ -4,7 +4,7 @@
 
 import copy
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -118,12 +118,7 @@ from .options_memory import MEMORY
 from .output import progress_on, write
 from .printing import emit
 from .printing import printing as printing_of
-from .typed import (
-    given,
-)
-
-if TYPE_CHECKING:
-    pass
+from .typed import given
 
 START = """Start here: rooflm sweep llama-2-13b --on h100-sxm --batch 1,64,256 --context 1024
 

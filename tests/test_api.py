@@ -171,8 +171,14 @@ def test_a_function_has_the_options_of_its_command(name: str) -> None:
     assert function - files == command - files - OUTPUT
 
 
-def test_times_are_the_options_with_a_time() -> None:
-    """Numbers of exactly those options are seconds whose text has a unit of time."""
+def test_times_and_flags_are_those_of_the_commands() -> None:
+    """Numbers of exactly the options with a TIME are seconds, and flags have no value."""
+    flags = {
+        name
+        for command in FUNCTIONS
+        for name, parameter in inspect.signature(getattr(calc, command)).parameters.items()
+        if parameter.annotation == "bool"
+    }
     found = {
         name
         for command in COMMANDS.values()
@@ -182,6 +188,7 @@ def test_times_are_the_options_with_a_time() -> None:
 
     # `rooflm plot` has a promise to draw.
     assert found - {"slo"} == api.TIMES
+    assert flags == api.FLAGS
 
 
 def test_names_are_sorted_documented_and_functions() -> None:
@@ -283,8 +290,8 @@ def test_a_machine_is_a_name_a_file_or_plain_data(tmp_path: Path) -> None:
         "h100-sxm", tmp_path / "h.yaml", calc.machine("h100-sxm"),
         calc.machine(entry, name="h100-sxm"),
     ]  # fmt: skip
-    for options in ({"batch": 64}, {"batch": 64, "tp": 8}):
-        answers = [calc.sweep("llama-3-8b", source, **options) for source in sources]
+    for tp in (1, 8):
+        answers = [calc.sweep("llama-3-8b", source, batch=64, tp=tp) for source in sources]
         assert all(answer["rows"] == answers[0]["rows"] for answer in answers)
     both = calc.compare(calc.model("gpt2"), [calc.machine("h100-sxm"), "rtx-4090"])
     assert both == calc.compare("gpt2", ["h100-sxm", "rtx-4090"])
@@ -295,8 +302,9 @@ def test_a_machine_is_a_name_a_file_or_plain_data(tmp_path: Path) -> None:
     [
         (lambda: calc.sweep("gpt2", "h100-sxm", contxt=1), "'contxt'. Did you mean context"),  # pyright: ignore
         (lambda: calc.sweep("llama-3-8b", "h100-sxm", batch=[]), "--batch"),
+        (lambda: calc.sweep("gpt2", "h100-sxm", batch=True), "'true' is not a positive"),
         (lambda: calc.sweep("llama-3-8b", "h100-sxm", batch=2.5), "not a whole number"),
-        (lambda: calc.sweep("llama-3-8b", "h100-sxm", batch=[4, None]), "'None' is not a positive"),
+        (lambda: calc.sweep("gpt2", "h100-sxm", batch=[4, "x"]), "'x' is not a positive"),
         (lambda: calc.grid(calc.case("gpt2", "h100-sxm"), [0], [1]), "below 1"),
         (lambda: calc.solve("batch", "gpt2", "h100-sxm", latency=-1), "is not a time"),
         (lambda: calc.model({"dims": {"D": 8}}, name="x"), "x"),

@@ -107,7 +107,8 @@ for key in ("ttft_s", "itl_s"):
     print(key, {name: round(served[key][name], 4) for name in ("p50", "p99")})
 
 # %% A figure
-# `draw` takes any answer that its kind belongs to and returns a figure of matplotlib.
+# `draw` takes any answer that its kind belongs to and returns a figure of matplotlib, for its
+# `savefig` or for `rooflm.plots.style.save`, which writes the same file each time.
 from rooflm.plots.kinds import draw
 
 drawing = draw("sweep", sweep(llama, h100, batch="1:256:x2", context=[1024, 8192]))
