@@ -16,6 +16,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, SupportsIndex, TypeAlias, TypedDict, TypeVar, cast
 
@@ -40,7 +41,7 @@ Sited: TypeAlias = str | Path | Mapping[str, Any] | Machine
 Text: TypeAlias = str | None
 Number: TypeAlias = SupportsIndex | float | str | None
 """A number, or its text: 64, "4k", "128Ki"."""
-Numbers: TypeAlias = Number | Iterable[SupportsIndex | float | str]
+Numbers: TypeAlias = Number | Iterable[SupportsIndex | float | Fraction | str]
 """One, several, or the text of several: [1, 64], np.arange(1, 9), "1:256:x2"."""
 Seconds: TypeAlias = Number
 """Seconds, or a text with a unit: 0.02, "20ms"."""
@@ -459,7 +460,8 @@ def _settings(value: Settings) -> list[str]:
         return [value]
     if not isinstance(value, Mapping):
         return list(value)
-    return [f"{key}={_one(item)}" for key, item in value.items()]
+    given = cast("Mapping[str, Any]", value)
+    return [f"{key}={_one(item)}" for key, item in given.items()]
 
 
 def _named(value: Named) -> str | Model:

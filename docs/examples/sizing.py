@@ -78,6 +78,8 @@ for name, other in (names, names[::-1]):
 # %% The formula behind a figure
 # `formulas` gives the same figures as sympy expressions in the batch B, the context S and the
 # letters of the model, and what the letters stand for.
+from typing import Any
+
 import sympy
 
 from rooflm.calc import formulas
@@ -86,9 +88,10 @@ found, values = formulas(case("llama-2-13b", "h100-sxm", accounting="lecture"))
 B, S = sympy.symbols("B S", positive=True, integer=True)
 time = found["time_s"].subs(values)
 print(found["kv_cache_bytes"])
-print(sympy.factor(sympy.diff(found["kv_cache_bytes"], S)))
-print(round(1 / sympy.diff(time, B).subs(S, 1024)), "tokens/s, however large the batch")
-print(sympy.lambdify((B, S), time, "numpy")(np.array([1, 64, 256]), 1024))
+print(found["kv_cache_bytes"].diff(S))
+print(round(1 / time.diff(B).subs(S, 1024)), "tokens/s, however large the batch")
+quick: Any = sympy.lambdify((B, S), time, "numpy")
+print(quick(np.array([1, 64, 256]), 1024))
 
 # %% What if
 # Other dimensions, formats and machines that do not exist are options.
