@@ -78,7 +78,8 @@ for name, other in (names, names[::-1]):
 # %% The formula behind a figure
 # `formulas` gives the same figures as sympy expressions in the batch B, the context S and the
 # letters of the model, and what the letters stand for.
-from typing import Any
+from collections.abc import Callable
+from typing import cast
 
 import sympy
 
@@ -90,7 +91,7 @@ time = found["time_s"].subs(values)
 print(found["kv_cache_bytes"])
 print(found["kv_cache_bytes"].diff(S))
 print(round(1 / time.diff(B).subs(S, 1024)), "tokens/s, however large the batch")
-quick: Any = sympy.lambdify((B, S), time, "numpy")
+quick = cast("Callable[..., np.ndarray]", sympy.lambdify((B, S), time, "numpy"))
 print(quick(np.array([1, 64, 256]), 1024))
 
 # %% What if
