@@ -145,7 +145,8 @@ def known(start: Start, typed: dict[str, str | None]) -> Known:
         weights, none = _weights(start, name, model, typed.get("weights"), said)
         kv = typed.get("kv") or _kv(start, said)
         if kv is not None:
-            cache = precision_of("bf16", kv, natural=natural)
+            state = KV_FORMATS.get((start.word("state_dtype") or "").lower())
+            cache = precision_of("bf16", kv, state, natural=natural)
         try:
             # Where the log says nothing, the model's own format holds, which may be a file's.
             own = weights == "bf16" and typed.get("weights") is None

@@ -71,6 +71,7 @@ _SETTINGS = [
     *_setting("page_size", "n", "page_size", "--page-size"),
     *_setting("quantization", "t", "quantization", "--quantization"),
     *_setting("kv_cache_dtype", "t", "kv_cache_dtype", "--kv-cache-dtype"),
+    *_setting("state_dtype", "t", "mamba_ssm_cache_dtype", "--mamba-ssm-cache-dtype"),
     *_setting("swap_space", "x", "swap_space", "--swap-space"),
     *_setting("max_num_seqs", "n", "max_num_seqs", "--max-num-seqs"),
     *_setting("max_num_batched_tokens", "n", "max_num_batched_tokens",

@@ -12,6 +12,14 @@ from collections.abc import Iterator
 from .engine_memory import graph_utilization
 from .log_judge import SLACK, Answer, Span, closest, exact, figure, gib, number, said, span
 from .log_model import Known
+from .log_pool import (
+    concurrency_rules,
+    longest_rules,
+    needed_rules,
+    shared_ways,
+    token_rules,
+    whole_lines,
+)
 from .log_read import Fact, Start
 from .memory import BATCHED_TOKENS, BLOCK_TOKENS, reserved_cache_bytes
 from .model import cache_bytes
@@ -219,7 +227,8 @@ def _blocks(start: Start, known: Known, fact: Fact) -> Answer:
 
 def _differs(known: Known) -> str:
     if known.states:
-        return "recurrent states share the pool, and pages are padded to hold them"
+        return ("recurrent states share the pool: in another format, with drafted tokens or cached "
+                "prefixes they take other pages and blocks")  # fmt: skip
     if known.mixed:
         return "layers of several kinds are in groups of equal pages, which are padded"
     return "a rank that is not shown has a smaller pool, or a connector or a draft shares it"
@@ -228,10 +237,11 @@ def _differs(known: Known) -> str:
 def _tokens(start: Start, known: Known, fact: Fact) -> Answer:
     block, words = _block(start)
     blocks = start.near("gpu_blocks", fact)
-    if blocks is not None:
-        how = f"{number(blocks.size)} blocks, {words}"
-        return figure(fact, exact(blocks.size * block), how, "another block size, or groups")
     pool, each = _smallest_pool(start), known.token_bytes()
+    shared = token_rules(shared_ways(start, known), start, pool, fact)
+    if blocks is not None:
+        whole = exact(blocks.size * block), f"{number(blocks.size)} blocks, {words}"
+        return closest(fact, [*shared, whole], "another block size, or groups")
     if pool is None or not each:
         how = known.why if not each else "pool / bytes of a token; the log states no pool"
         return figure(fact, how=how)
@@ -243,22 +253,27 @@ def _tokens(start: Start, known: Known, fact: Fact) -> Answer:
     # Tokens are those of whole blocks.
     rules = [((span(pool) / exact(size)).spread(block), f"{said(pool)} / {told}")
              for size, told in ways]  # fmt: skip
-    return closest(fact, rules, _differs(known))
+    return closest(fact, [*shared, *rules], _differs(known))
 
 
 def _concurrency(start: Start, known: Known, fact: Fact) -> Answer:
     length = start.near("concurrency_len", fact) or start.first("max_model_len")
     tokens, blocks = start.near("tokens", fact), start.near("gpu_blocks", fact)
     block, words = _block(start)
+    shared = concurrency_rules(shared_ways(start, known), start, _smallest_pool(start), fact)
     if length is None or (tokens is None and blocks is None):
-        return figure(fact, how="tokens of the pool / longest context; the log lacks one of them")
+        how = "tokens of the pool / longest context; the log lacks one of them"
+        return closest(fact, shared, _differs(known)) if shared else figure(fact, how=how)
     held = tokens.size if tokens is not None else blocks.size * block if blocks else 0.0
     source = "tokens" if tokens is not None else f"tokens ({words})"
     how = f"{number(held)} {source} / {number(length.size)}"
     fills = "layers that keep a window or a state take less of a long request than of a short one"
     if not known.mixed and known.model is not None:
         fills = "another block size, or replicas whose pools are added up"
-    return figure(fact, exact(held / length.size), how, fills)
+    plain = exact(held / length.size), how
+    # Since 0.21 the line of tokens is made of that of concurrency.
+    rules = [plain, *shared] if all(whole_lines(start)) else [*shared, plain]
+    return closest(fact, rules, fills)
 
 
 def _needed(start: Start, known: Known, fact: Fact) -> Answer:
@@ -272,6 +287,7 @@ def _needed(start: Start, known: Known, fact: Fact) -> Answer:
     most = f"the cache of {number(tokens)} tokens on a rank"
     rules = [(exact(cache_bytes(m, tokens, cache)), most) for m in models]
     if known.mixed:
+        rules = [*needed_rules(shared_ways(start, known), length.size), *rules]
         paged = f"{most}, in whole blocks, windows with a pass of {BATCHED_TOKENS:,} tokens"
         rules += [(exact(reserved_cache_bytes(m, cache, 1, tokens)["paged"]), paged)
                   for m in models]  # fmt: skip
@@ -292,4 +308,5 @@ def _estimated(start: Start, known: Known, fact: Fact) -> Answer:
     should = (span(pool) * exact(length.size) / span(needed)).spread(block, block)
     how = f"{number(length.size)} x {said(pool)} / {said(needed)}"
     fills = "a part of the need that does not grow with the context: states, windows, whole pages"
-    return figure(fact, should, how, fills)
+    shared = longest_rules(shared_ways(start, known), start, pool, fact)
+    return closest(fact, [*shared, (should, how)], fills)
