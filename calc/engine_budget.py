@@ -22,6 +22,7 @@ from .engine_memory import (
 from .engine_rules import Asked, before, find_rules
 from .errors import RooflmError
 from .model import sequence_state_bytes
+from .offload import table_bytes
 
 
 def engine_memory(case: Case, asked: Asked) -> dict[str, Any]:
@@ -70,6 +71,11 @@ def _on_rank(case: Case, rules: Mapping[str, Any], asked: Asked) -> dict[str, An
     run = inputs(case, rules, asked, how)
     weights = float(held_weights(case))
     if rules["way"] == "all-at-once":
+        if not case.offloads:
+            # Whatever is on the device: rows are gathered from host memory.
+            rank = case.rank
+            stage = rank is not None and rank.first and not rank.last
+            weights -= float(table_bytes(case.model, case.precision, stage))
         return _all_at_once(case, rules, asked, how, run, weights, total)
     for key, one in run.items():
         if one.value > total:

@@ -18,6 +18,7 @@ from .log_judge import Span, exact, number, said, span
 from .log_model import Known
 from .log_read import Fact, Start
 from .memory import BLOCK_TOKENS
+from .passes import BF16
 
 BATCHED = (2048, 8192, 16384)
 """Tokens of a pass where the log states none: defaults (vllm/engine/arg_utils.py at 99d7eb5d)."""
@@ -77,6 +78,16 @@ def shared_ways(start: Start, known: Known) -> list[Way]:
                     words += f", {'a block' if states == 1 else f'{states} blocks'} of a state"
                 found.append(Way(groups, batched, states, words))
     return list(dict.fromkeys(found))
+
+
+def unmodelled(known: Known) -> str:
+    """Say why a pool of a model is not computed; "" where it is."""
+    for model in known.rank_models() if known.cache is not None else []:
+        try:
+            cache_groups(model, known.cache or BF16, BLOCK_TOKENS)
+        except RooflmError as e:
+            return e.what
+    return ""
 
 
 def version_of(start: Start) -> tuple[int, ...] | None:

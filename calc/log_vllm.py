@@ -18,6 +18,7 @@ from .log_pool import (
     needed_rules,
     shared_ways,
     token_rules,
+    unmodelled,
     whole_lines,
 )
 from .log_read import Fact, Start
@@ -49,14 +50,16 @@ def explain(start: Start, known: Known) -> Iterator[Answer]:
         yield _pool(start, fact)
     for fact in start.all("suggested"):
         yield _suggested(start, fact)
-    for fact in start.all("gpu_blocks", "cpu_blocks"):
-        yield _blocks(start, known, fact)
-    for fact in start.all("tokens", "stored"):
-        yield _tokens(start, known, fact)
+    packed = unmodelled(known)
+    judges = {
+        "gpu_blocks": _blocks, "cpu_blocks": _blocks, "tokens": _tokens, "stored": _tokens,
+        "needed": _needed,
+    }  # fmt: skip
+    for fact in start.all(*judges):
+        judge = judges[fact.name]
+        yield figure(fact, how=packed) if packed else judge(start, known, fact)
     for fact in start.all("concurrency"):
         yield _concurrency(start, known, fact)
-    for fact in start.all("needed"):
-        yield _needed(start, known, fact)
     for fact in start.all("estimated_len"):
         yield _estimated(start, known, fact)
 

@@ -78,6 +78,8 @@ class Model:
     source: str = ""
     provenance: tuple[tuple[str, str, str], ...] = ()
     """Where each field came from: name, value, and the key, derivation or class default."""
+    tables_hosted: bool = False
+    """Tables that rows are gathered from are in host memory."""
     adapters: Adapters | None = None
     """Low-rank adapters beside the weights, which count as no parameters of the model."""
     residual: Residual | None = None
@@ -352,6 +354,7 @@ def _operators(
         weight_bytes=gathered,
         activation_bytes=b_x * E * rows,
         live_bytes=b_x * E * rows,
+        hosted=model.tables_hosted and not model.tied,
     )
     if model.embedding_width is not None:
         yield _projection("project in", rows, E, D, precision)

@@ -1,5 +1,7 @@
 """Layers whose weights, cache and state are in host memory, and stream over the bus each pass.
 
+Tables that rows are gathered from are there as well, whatever is on the device, as in llama.cpp:
+ggml-org/llama.cpp, src/llama-model.cpp (dev_input) and src/llama-arch.cpp (LLM_TENSOR_LAYER_INPUT).
 An engine that computes such layers on the host's processor moves activations instead: not this.
 """
 
@@ -11,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .errors import RooflmError
-from .model import Model, cache_bytes, layer_tensors, sequence_state_bytes
+from .model import Model, cache_bytes, layer_tensors, sequence_state_bytes, tensors
 from .passes import Precision, Segment
 from .readings import Q, as_whole, is_zero, total
 from .sharing import common_bytes, common_once
@@ -24,9 +26,9 @@ if TYPE_CHECKING:
 def offload(case: Case, layers: int | None, bytes_per_s: float | None) -> Case:
     """Keep some layers on the device and the rest in host memory.
 
-    layers: those on the device [1]; bytes_per_s: of the bus, one direction; None is the PCIe link
-    of the machine, where it has one [B/s]. All layers give the case itself. Raises `RooflmError`
-    where that is not possible.
+    layers: those on the device beside the head [1]; bytes_per_s: of the bus, one direction; None is
+    the PCIe link of the machine, where it has one [B/s]. The embedding is in host memory, but for
+    one that is the head as well. Raises `RooflmError` where that is not possible.
     """
     model = case.model
     if layers is None:
@@ -38,7 +40,7 @@ def offload(case: Case, layers: int | None, bytes_per_s: float | None) -> Case:
     if case.layout is not None:
         what = "layers in host memory of several devices are not modelled"
         raise RooflmError(what, "--gpu-layers", "Leave out the option, or the layout.")
-    if layers == model.layers:
+    if layers == model.layers and not table_bytes(model, case.precision):
         return case
     if model.adapters is not None:
         what = "adapters of layers in host memory are not modelled"
@@ -65,7 +67,7 @@ def parted(model: Model, layers: int) -> Model:
     )
     held = Counter(i for _, i in turns[:layers])
     groups = tuple(replace(g, hosted=g.count - held[i]) for i, g in enumerate(model.groups))
-    return replace(model, groups=groups)
+    return replace(model, groups=groups, tables_hosted=True)
 
 
 def resident(model: Model) -> Model:
@@ -96,22 +98,42 @@ def _kept(model: Model, s: Segment, precision: Precision) -> Q:
 
 
 def hosted_weights_bytes(model: Model, precision: Precision) -> Q:
-    """Bytes of the weights of the layers in host memory [B]."""
+    """Bytes of the weights in host memory: layers, and tables that rows are gathered from [B]."""
     held = total(
         g.hosted * tensor_bytes(tensor, precision)
         for g in model.groups
         for tensor in layer_tensors(model, g)
     )
-    return as_whole(held)
+    return as_whole(held) + (table_bytes(model, precision) if model.tables_hosted else 0)
+
+
+def table_bytes(model: Model, precision: Precision, first: bool = False) -> Q:
+    """Bytes of the tables that llama.cpp keeps in host memory, of all layers or of none there [B].
+
+    Embedding, positions, embeddings of each layer; not an embedding that is the head as well, of
+    which llama.cpp has a second copy on the device. first: the model is a first stage, whose table
+    is no head.
+    """
+    gathered = ["layer_embeddings"]
+    if first or not model.tied:
+        gathered += ["embedding", "positions"]
+    return as_whole(total(
+        times * tensor_bytes(tensor, precision)
+        for times, tensor in tensors(model)
+        if tensor.part in gathered
+    ))  # fmt: skip
 
 
 def told(model: Model, bytes_per_s: float) -> list[str]:
     """Say in sentences what is in host memory, and what that leaves out."""
     away, whole = total(g.hosted for g in model.groups), model.layers
+    table = "the embedding in host memory, as in llama.cpp"
+    if model.tied:
+        table = "which is the embedding as well; llama.cpp has a second copy in host memory"
     share = "; of each kind of layer its share, as their order is not known"
     return [
         f"{whole - away} of {whole} layers on the device, {away} in host memory"
-        f"{share if len(model.groups) > 1 else ''}; embedding and head are on the device",
+        f"{share if away and len(model.groups) > 1 else ''}; the head is on the device, {table}",
         f"weights, cache and state in host memory go over {bytes_per_s / 1e9:,.4g} GB/s one way "
         "(--host-link) in each pass; no buffer is counted for them, and no host computes",
     ]
