@@ -142,7 +142,7 @@ def _kinds(mixer: Any, count: int, precision: Precision) -> list[tuple[str, int,
     found: list[tuple[str, int, int, int]] = []
     if mixer.kind in ("csa", "hca") or hasattr(mixer, "m"):
         what = "vLLM packs compressed caches into shared pages, which is not modelled"
-        fix = "A log reserved 1.94 times what its tokens need; --engine sglang is modelled."
+        fix = "A log reserved 1.94 times what its tokens need. Take --engine sglang."
         raise RooflmError(what, "--engine", fix)
     token = _whole(mixer.token_bytes(precision))
     if token:

@@ -122,8 +122,8 @@ def sglang_pool(
         more |= {"state_slots": slots, "state_pool_bytes": slots * state}
         room -= slots * state
     if not held.full + held.window:
-        raise RooflmError(f"{model.name} keeps no cache that grows", "MODEL", "Its states alone"
-                          " are not modelled for SGLang.")  # fmt: skip
+        what = f"{model.name} keeps states alone, which is not modelled for SGLang"
+        raise RooflmError(what, "--engine", "Take --engine vllm.")
     part = ratio
     if part is None:
         part = rules["compressed_ratio"] if held.compressed else rules["window_ratio"]
@@ -157,7 +157,8 @@ def trtllm_pool(model: Model, precision: Precision, pool: float, length: int, bl
     held = kept(model, precision)
     if held.compressed or float(sequence_state_bytes(model, precision)):
         what = "states and compressed caches are not modelled for TensorRT-LLM"
-        raise RooflmError(what, "--engine", "Take --engine sglang.")
+        other = "sglang" if held.compressed else "vllm"
+        raise RooflmError(what, "--engine", f"Take --engine {other}.")
     token = held.full + held.window
     blocks = max(0, int(trtllm_blocks(pool, 1, token, block)))
     tokens = blocks * block

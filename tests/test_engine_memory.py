@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -11,7 +13,8 @@ import pytest
 from rooflm.calc import engine_memory as em
 from rooflm.calc.attention import Attention
 from rooflm.calc.cache_groups import Caches, Groups, cache_groups
-from rooflm.calc.engine_budget import Settings, vllm_holds
+from rooflm.calc.case import Case
+from rooflm.calc.engine_budget import Settings, engine_memory, vllm_holds
 from rooflm.calc.engine_lines import kept
 from rooflm.calc.engine_rules import GIB, Asked, find_rules, memory_engines, parse_version, usual
 from rooflm.calc.errors import RooflmError
@@ -25,7 +28,7 @@ from rooflm.calc.model import Model, sequence_state_bytes, token_bytes
 from rooflm.calc.paging import pool_blocks, pool_sequences, sequence_blocks
 from rooflm.calc.passes import BF16, Precision
 from rooflm.calc.precision import precision_of
-from rooflm.calc.presets import find_model
+from rooflm.calc.presets import MODELS_FILE, find_machine, find_model, preset_names
 from rooflm.calc.units import parse_size
 
 from .golden import table
@@ -462,6 +465,28 @@ def test_compressed_caches_are_refused_for_vllm() -> None:
     """What is not modelled is not guessed."""
     with pytest.raises(RooflmError, match="packs compressed caches"):
         cache_groups(find_model("deepseek-v4-flash"), BF16, 256)
+
+
+def test_a_refusal_names_an_engine_that_accepts() -> None:
+    """Of all presets and engines, whatever is said to take takes the model."""
+    machine = find_machine("h100-sxm")
+    named: Counter[str] = Counter()
+    for name in preset_names(MODELS_FILE):
+        case = Case(find_model(name), machine, capacity_bytes=10**14)
+        for engine in memory_engines():
+            try:
+                answer = engine_memory(case, Asked(engine, max_len=4096))
+            except RooflmError as e:
+                other = re.search(r"Take --engine (\S+)\.", str(e))
+                assert other or case.model.denoises, (name, engine, str(e))
+                if other:
+                    named[other[1]] += 1
+                    engine_memory(case, Asked(other[1], max_len=4096))
+            else:
+                assert answer["request_reserved_bytes"] > 0, (name, engine)
+
+    assert named["vllm"] > 30
+    assert named["sglang"] >= 8
 
 
 # The command line.
