@@ -32,9 +32,12 @@ def engine_memory(case: Case, asked: Asked) -> dict[str, Any]:
     """
     rules = find_rules(asked.engine)
     _refuse(case, rules)
+    _refuse_layout(case, rules)
     found = [_on_rank(one, rules, asked) for one in case.members]
     # Engines take the smallest pool of all ranks.
-    return min(found, key=lambda a: (_capacity(a), a["pool_bytes"]))
+    answer = min(found, key=lambda a: (_capacity(a), a["pool_bytes"]))
+    return answer | {"pools": _pools(case), "sentences": [
+        *_layout_said(case, rules, answer["max_concurrency"]), *answer["sentences"]]}  # fmt: skip
 
 
 def _capacity(answer: Mapping[str, Any]) -> float:
@@ -62,6 +65,55 @@ def _refuse(case: Case, rules: Mapping[str, Any]) -> None:
     else:
         return
     raise RooflmError(why, where, "Leave out one of the options.")
+
+
+def _pools(case: Case) -> int:
+    """Pools of a deployment: of groups and replicas each has its own."""
+    return 1 if case.layout is None else case.layout.dp * case.layout.replicas
+
+
+def _refuse_layout(case: Case, rules: Mapping[str, Any]) -> None:
+    """Refuse layouts that an engine does not have, or whose pools are not modelled."""
+    layout = case.layout
+    if layout is None:
+        return
+    if rules["way"] == "all-at-once":
+        for axis in ("tp", "ep", "dp"):
+            if getattr(layout, axis) > 1:
+                what = f"{rules['name']} gives whole layers to each device"
+                raise RooflmError(what, f"--{axis}", "Take --pp instead.")
+    if rules["way"] != "share-of-total":
+        return
+    if layout.ep not in (1, layout.stage_ranks):
+        what = f"vLLM spreads experts over all ranks of a stage, dp x tp = {layout.stage_ranks}"
+        fix = f"Say --ep {layout.stage_ranks}, or leave it out: each expert is split then."
+        raise RooflmError(what, "--ep", fix)
+    if layout.pp > 1 and any(
+        cache_groups(one.model, one.precision, 16).joint for one in case.members
+    ):
+        what = "vLLM groups the caches of stages as those of the whole model, which is not modelled"
+        raise RooflmError(f"{what} for layers of several kinds", "--pp", "Take --tp instead.")
+
+
+def _layout_said(case: Case, rules: Mapping[str, Any], concurrency: float) -> list[str]:
+    """Say what of a layout the lines of one rank do not show."""
+    layout, said = case.layout, list[str]()
+    if layout is None:
+        return said
+    pools = _pools(case)
+    if pools > 1:
+        said.append(
+            f"each of {pools} groups of ranks (--dp, --replicas) has a pool of its own: lines are "
+            f"those of one, all hold {pools * concurrency:,.2f} requests of the longest length"
+        )
+    stages = {sum(g.count for g in one.model.groups) for one in case.members}
+    if layout.pp > 1 and len(stages) > 1:
+        name = rules["name"]
+        said.append(
+            f"stages of {min(stages)} and {max(stages)} layers: the first have one more here; "
+            f"{name} may give it to those in between, and have a little more room in the first"
+        )
+    return said
 
 
 def _on_rank(case: Case, rules: Mapping[str, Any], asked: Asked) -> dict[str, Any]:
