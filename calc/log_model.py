@@ -84,6 +84,14 @@ class Known:
         rotary = [m.H for g in self.model.groups if isinstance(m := g.mixer, Attention)]
         return rope_table_bytes(positions, rotary[0]) if rotary and positions else 0.0
 
+    @property
+    def turns_twice(self) -> bool:
+        """Tell whether layers with a window may turn at a base of their own, as in Gemma 3."""
+        if self.model is None:
+            return False
+        mixers = [g.mixer for g in self.model.groups if isinstance(g.mixer, Attention)]
+        return len({m.window is None for m in mixers}) > 1
+
     def rank_remainders(self) -> list[float]:
         """Bytes that torch's allocator keeps behind the matrices of each kind of rank [B].
 

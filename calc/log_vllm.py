@@ -74,6 +74,10 @@ def weights(start: Start, known: Known, fact: Fact, engine: str) -> Answer:
     how = f"the weights of a rank ({gib(near)})"
     table = f" and the rotary table ({gib(rope)})" if rope else ""
     rules = [(exact(near + rope), how + table), (exact(near), how)]
+    if known.turns_twice and rope:
+        rope = 2 * rope
+        table = f" and two rotary tables, of windows and of the rest ({gib(rope)})"
+        rules.append((exact(near + rope), how + table))
     kept = min(known.rank_remainders(), default=0.0)
     if kept:
         told = f", and what torch keeps behind matrices ({gib(kept)})"

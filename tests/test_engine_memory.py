@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import yaml
 
 from rooflm.calc import engine_memory as em
 from rooflm.calc.attention import Attention
@@ -31,7 +32,7 @@ from rooflm.calc.precision import precision_of
 from rooflm.calc.presets import MODELS_FILE, find_machine, find_model, preset_names
 from rooflm.calc.units import parse_size
 
-from .golden import table
+from .golden import GOLDEN, table
 from .helpers import Terminal
 
 TABLE = table("engine_memory")
@@ -399,19 +400,66 @@ LOGS: list[tuple[str, Any]] = [
 ]
 
 
+PRINTED: list[Any] = [
+    check
+    for log in yaml.load(
+        (GOLDEN / "engine_memory.yaml").read_text("utf-8"), yaml.BaseLoader
+    )["logs"]
+    for check in log["checks"]
+]  # fmt: skip
+"""The same checks with the digits that are printed."""
+SIZES = ("pool_gib", "total", "weights", "activations", "non_torch", "graphs_gib", "after", "usage",
+         "before", "with", "total_gib", "concurrency")  # fmt: skip
+"""Inputs that a log rounds."""
+
+
 def off(check: Any) -> float:
     """Tell by how much a computed figure is off a printed one."""
     return RULES[check["rule"]](check["inputs"]) / check["printed"] - 1
 
 
+def half_digit(text: str) -> float:
+    """Half of the last digit of a number as it is printed."""
+    return 0.5 * 10.0 ** -len(text.partition(".")[2])
+
+
+def is_rounding(check: Any, printed: Any) -> bool:
+    """Tell whether a figure is what is computed, but for the rounding of it and of its inputs."""
+    rule, inputs = RULES[check["rule"]], check["inputs"]
+    value = rule(inputs)
+    low = high = value
+    for key in set(SIZES) & set(inputs):
+        half = half_digit(printed["inputs"][key])
+        ends = [rule({**inputs, key: inputs[key] + way * half}) for way in (-1, 1)]
+        low, high = low + min(0, *(e - value for e in ends)), high + max(*(e - value for e in ends))
+    half = half_digit(printed["printed"])
+    return low - half <= check["printed"] <= high + half
+
+
 @pytest.mark.parametrize(
-    ("source", "check"), LOGS, ids=[f"{i}-{s}-{c['rule']}" for i, (s, c) in enumerate(LOGS)]
+    ("source", "check", "printed"),
+    [(source, check, PRINTED[i]) for i, (source, check) in enumerate(LOGS)],
+    ids=[f"{i}-{s}-{c['rule']}" for i, (s, c) in enumerate(LOGS)],
 )
-def test_figures_of_logs(source: str, check: Any) -> None:
-    """A figure holds within 1 %, or is off by more for the reason that is written beside it."""
+def test_figures_of_logs(source: str, check: Any, printed: Any) -> None:
+    """A figure holds within its rounding, or is off for the reason that is written beside it."""
     error = off(check)
 
-    assert (abs(error) > 0.01) == ("why" in check), f"{source}: {100 * error:+.2f} %"
+    assert is_rounding(check, printed) != ("why" in check or "off" in check), source
+    if "why" in check or "off" in check:
+        assert (abs(error) > 0.01) == ("why" in check), f"{source}: {100 * error:+.2f} %"
+
+
+def test_what_is_off_is_listed() -> None:
+    """The page on accuracy has every source with a figure that is off, and how many there are."""
+    page = (GOLDEN.parents[1] / "docs/accuracy.md").read_text("utf-8")
+    listed = page[page.index("## Memory that engines print") :]
+    beyond = [s for s, c in LOGS if "off" in c or "why" in c]
+
+    for source in beyond:
+        repository, _, number = source.partition("#")
+        assert f"https://github.com/{repository}/issues/{number})" in listed, source
+    assert f"{len(LOGS) - len(beyond)} of {len(LOGS)} figures" in listed
 
 
 def test_nine_of_ten_figures_of_logs_hold() -> None:
