@@ -245,8 +245,8 @@ def fit(
 ) -> int:  # fmt: skip
     """Tell whether a model fits, what fills the memory, and the cheapest ways to make it fit.
 
-    With --engine also what that engine reserves, as its log prints it. Exits with 1 where it does
-    not fit.
+    With --engine also what that engine reserves, as its log prints it. Exits with 1 where the model
+    does not fit; an engine that would not start alone leaves 0, and its line `starts` says no.
 
     Example: rooflm fit llama-3-8b --on rtx-4090 --batch 16 --context 8k
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from .case import Case
-from .engine_rules import GIB, Asked, usual
+from .engine_memory import sglang_share
+from .engine_rules import GIB, Asked, before, by_memory, usual
 from .errors import RooflmError
 from .memory import activations_bytes
 from .passes import Segment
@@ -51,13 +52,33 @@ def settings(case: Case, rules: Mapping[str, Any], asked: Asked, total: float) -
     if length is None:
         what = f"the longest context of {case.model.name} is not known"
         raise RooflmError(what, "--max-len", "Say --max-len 8192.")
+    batched = of("batched_tokens", asked.batched)
+    share = of("utilization", asked.utilization)
+    if share is None and rules["way"] == "share-of-free":
+        share = _share(case, rules, asked, total, batched)
     return Settings(
-        share=of("utilization", asked.utilization) or 0.0,
+        share=share or 0.0,
         block=of("block_tokens", asked.block),
-        batched=of("batched_tokens", asked.batched),
+        batched=batched,
         sequences=of("sequences", asked.sequences),
         length=length,
     )
+
+
+def _share(
+    case: Case, rules: Mapping[str, Any], asked: Asked, total: float, batched: int
+) -> float:  # fmt: skip
+    """Find the share that SGLang takes of a device where none is typed."""
+    if before(asked.version, rules["share_since"]):
+        what = f"what {rules['name']} takes by default was set otherwise before {rules['share_since']}"
+        raise RooflmError(what, "--engine-version", "Say --utilization 0.88 as well.")
+    layout = case.layout
+    ranks = 1 if layout is None else layout.tp * layout.dp * layout.pp
+    tp = 1 if layout is None else layout.tp * layout.dp
+    row = by_memory(rules, total)
+    graphs = row["graphs_of_4"] if tp >= 4 else row["graphs"]
+    least = 10 * GIB if total > 60 * GIB else 0
+    return max(0.0, float(sglang_share(total, batched, graphs, ranks, least)))
 
 
 def inputs(case: Case, rules: Mapping[str, Any], asked: Asked, how: Settings) -> dict[str, Inputs]:

@@ -115,6 +115,23 @@ def sglang_pool_bytes(before: Q, after: Q, fraction: Q) -> Q:
 
 
 @formula
+def sglang_share(total: Q, chunk: Q, graphs: Q, ranks: Q = 1, least: Q = 0) -> Q:
+    """Share that SGLang takes where none is typed: 1 - reserved/total, in thousandths.
+
+    total: memory of the device [B]; chunk: tokens of a chunk of a prefill [tokens]; graphs: largest
+    batch of a CUDA graph [1]; ranks: tp times pp [1]; least: reserved at least [B]. Returns [1].
+    Reserved are 512 MiB, 1.5 MiB a token, 2 MiB a sequence, 128 MiB a rank. Left out: 8 MiB for each
+    size of a graph of a prefill, towers, drafts. Source: sgl-project/sglang, pull requests 10975 and
+    11076; a default of an H100 is 0.835.
+
+    >>> sglang_share(81559 * 2**20, 8192, 256, least=10 * 2**30)
+    0.835
+    """
+    reserved = 2**20 * (512 + 1.5 * maximum(chunk, 2048) + 2 * graphs + 128 * ranks)
+    return floor(1000 * (1 - maximum(reserved, least) / total) + 0.5) / 1000
+
+
+@formula
 def sglang_tokens(pool: Q, full: Q, window: Q = 0, ratio: Q = 0, page: Q = 1) -> Q:
     """Tokens of SGLang's pool, whose window layers hold a fixed share of them.
 

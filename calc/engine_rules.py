@@ -46,6 +46,14 @@ RULES: dict[str, Field] = {
     "older": Field("map", "usual settings of older versions", inside={
         "below": Field("text", "before which version", required=True), **_SETTINGS,
     }),
+    "by_memory": Field("map", "usual settings of devices with less than so many GiB", inside={
+        "*": Field("map", "settings", inside={
+            "batched_tokens": _SETTINGS["batched_tokens"],
+            "graphs": Field("count", "largest batch of a CUDA graph"),
+            "graphs_of_4": Field("count", "the same on four ranks and more"),
+        }),
+    }),
+    "share_since": Field("text", "version since which its share follows from the device"),
     "graphs_inside": Field("text", "version from which CUDA graphs count inside the share"),
     "whole_tokens": Field("text", "version from which its tokens are those of whole requests"),
     "window_ratio": Field("figure", "tokens of window layers for each of full ones [1]"),
@@ -101,11 +109,19 @@ def usual(rules: Mapping[str, Any], key: str, asked: Asked, total: float, chip: 
     total: memory of the device [B]; chip: its name.
     """
     older, large = rules.get("older", {}), rules.get("large", {})
+    if key in by_memory(rules, total):
+        return by_memory(rules, total)[key]
     if key in older and before(asked.version, older["below"]):
         return older[key]
     if key in large and total >= large["from_gib"] * GIB and not chip.startswith("a100"):
         return large[key]
     return rules.get(key)
+
+
+def by_memory(rules: Mapping[str, Any], total: float) -> Mapping[str, Any]:
+    """Find the usual settings of a device with so much memory [B]; none where all have the same."""
+    rows = rules.get("by_memory", {})
+    return next((row for limit, row in rows.items() if total < float(limit) * GIB), {})
 
 
 def before(version: tuple[int, ...] | None, limit: str | None) -> bool:

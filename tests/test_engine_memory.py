@@ -651,6 +651,38 @@ def test_ranks_have_the_pool_of_the_smallest(rooflm: Terminal) -> None:
     assert latent["engine"]["groups"][0]["page_bytes"] == 64 * 576 * 2
 
 
+def test_sglang_takes_a_share_by_the_device(rooflm: Terminal) -> None:
+    """0.835 of an H100, as its logs say (mem_fraction_static=0.835, chunked_prefill_size=8192)."""
+    engine = rooflm.json("fit", "llama-3-8b", "--on", "h100-sxm", "--engine", "sglang")["engine"]
+    small = rooflm.json("fit", "qwen3-4b", "--on", "rtx-4090", "--engine", "sglang")["engine"]
+
+    assert (engine["share"], engine["max_batched_tokens"]) == (0.835, 8192)
+    # By hand: 512 + 1.5 * 2,048 + 2 * 24 + 128 MiB of 24,564.
+    assert (small["share"], small["max_batched_tokens"]) == (0.847, 2048)
+
+
+def test_groups_have_pools_of_their_own(rooflm: Terminal) -> None:
+    """Lines of vLLM are those of one group of --dp; experts are spread over all ranks.
+
+    Source: https://docs.vllm.ai/en/latest/serving/data_parallel_deployment.html
+    """
+    words = ("fit", "qwen3-30b-a3b", "--on", "h100-sxm", "--engine", "vllm", "--max-len", "8192")
+    one, two = (
+        rooflm.json(*words, "--tp", "2", *more)["engine"] for more in ((), ("--dp", "2", "--ep", "4"))
+    )
+    ran = rooflm(*words, "--tp", "2", "--dp", "2", "--ep", "2")
+
+    assert (one["pools"], two["pools"]) == (1, 2)
+    assert two["request_needed_bytes"] == one["request_needed_bytes"]
+    # Of 128 experts in 48 layers a rank holds a quarter instead of a half.
+    experts = 48 * 128 * 3 * 2048 * 768 * 2
+    assert one["weights_bytes"] - two["weights_bytes"] == pytest.approx(experts / 4, rel=1e-6)
+    assert "each of 2 groups" in two["sentences"][0]
+    assert (ran.code, "Say --ep 4" in ran.err) == (2, True)
+    ran = rooflm("fit", "gemma-3-27b", "--on", "h100-sxm", "--engine", "vllm", "--pp", "2")
+    assert (ran.code, "Take --tp instead." in ran.err) == (2, True)
+
+
 def test_sglang_shares_a_pool_between_windows_and_the_rest(rooflm: Terminal) -> None:
     """Tokens of window layers are a share of all; free memory that is given leaves no interval."""
     engine = rooflm.json(
@@ -716,6 +748,8 @@ def test_ollama_multiplies_a_context_by_its_slots(rooflm: Terminal) -> None:
         (("--engine", "vllm", "--utilization", "95"), "is not a share between 0 and 1"),
         (("--engine", "vllm", "--engine-version", "x"), "is not a version (--engine-version)"),
         (("--engine", "vllm", "--gpu-layers", "10"), "keeps all layers on the device"),
+        (("--engine", "sglang", "--engine-version", "0.4"), "Say --utilization 0.88 as well."),
+        (("--engine", "llama.cpp", "--tp", "2"), "Take --pp instead."),
         (("--engine", "vllm", "--accounting", "lecture"), "has no engine (--accounting)"),
         (("--engine", "vllm", "--shared-prefix", "100"), "reserves nothing for what is shared"),
         (("--engine", "vllm", "--non-torch", "2Gb"), "bytes, not bits"),
