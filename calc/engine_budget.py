@@ -32,12 +32,16 @@ def engine_memory(case: Case, asked: Asked) -> dict[str, Any]:
     """
     rules = find_rules(asked.engine)
     _refuse(case, rules)
+    if asked.free is not None and asked.free > case.limit[0]:
+        what = f"{asked.free / 2**30:,.2f} GiB are more than the device has"
+        raise RooflmError(what, "--free", f"It has {float(case.limit[0]) / 2**30:,.2f} GiB.")
     _refuse_layout(case, rules)
     found = [_on_rank(one, rules, asked) for one in case.members]
     # Engines take the smallest pool of all ranks.
     answer = min(found, key=lambda a: (_capacity(a), a["pool_bytes"]))
     return answer | {"pools": _pools(case), "sentences": [
-        *_layout_said(case, rules, answer["max_concurrency"]), *answer["sentences"]]}  # fmt: skip
+        *_layout_said(case, rules, answer["max_concurrency"]),
+        *_length_said(case, answer["max_len"]), *answer["sentences"]]}  # fmt: skip
 
 
 def _capacity(answer: Mapping[str, Any]) -> float:
@@ -116,6 +120,14 @@ def _layout_said(case: Case, rules: Mapping[str, Any], concurrency: float) -> li
     return said
 
 
+def _length_said(case: Case, length: int) -> list[str]:
+    """Say where a length is beyond what the model was made for, which engines refuse or warn of."""
+    most = case.model.max_context
+    if most is None or length <= most:
+        return []
+    return [f"{case.model.name} was made for {most:,} tokens, fewer than {length:,}"]
+
+
 def _on_rank(case: Case, rules: Mapping[str, Any], asked: Asked) -> dict[str, Any]:
     """Answer for one rank."""
     total = float(case.limit[0])
@@ -131,9 +143,11 @@ def _on_rank(case: Case, rules: Mapping[str, Any], asked: Asked) -> dict[str, An
         return _all_at_once(case, rules, asked, how, run, weights, total)
     for key, one in run.items():
         if one.value > total:
-            option = f"--{key.replace('_', '-')}"
-            what = f"{one.value / 2**30:,.2f} GiB are more than the device has"
-            raise RooflmError(what, option, f"It has {total / 2**30:,.2f} GiB.")
+            option, name = f"--{key.replace('_', '-')}", key.replace("_", " ")
+            what = f"{name} of {one.value / 2**30:,.2f} GiB is more than the device has"
+            fix = f"It has {total / 2**30:,.2f} GiB"
+            fix += "." if one.given else "; a pass of fewer tokens and sequences takes less."
+            raise RooflmError(what, option, fix)
     inside = not before(asked.version, rules.get("graphs_inside"))
     if "graphs" in run and not inside and not run["graphs"].given:
         # They come on top of the share, so that the pool knows nothing of them.
@@ -176,7 +190,7 @@ def _on_rank(case: Case, rules: Mapping[str, Any], asked: Asked) -> dict[str, An
         "max_sequences": how.sequences,
         "request_needed_bytes": needed,
         "request_reserved_bytes": middle.request,
-        **{f"starts{end}": 0 < one.request <= ends[end] for end, one in pools.items()},
+        **{f"starts{end}": one.concurrency >= 1 for end, one in pools.items()},
         **middle.more,
         "inputs": told_inputs(run, asked),
         "sentences": _sentences(rules, middle, run),
@@ -265,6 +279,9 @@ def _all_at_once(
     context = how.length * slots if rules.get("each") else how.length
     buffer = run["peak_activation"]
     held, request, longest = llama_pool(case, context, slots, how.batched)
+    if not held["cells"]:
+        what = f"{context:,} tokens dealt out to {slots:,} slots leave none for each"
+        raise RooflmError(what, "--max-sequences", f"Take {context:,} at the most.")
 
     def fits(n: int) -> bool:
         room = total - weights - buffer.value

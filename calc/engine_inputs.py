@@ -70,7 +70,7 @@ def _share(
 ) -> float:  # fmt: skip
     """Find the share that SGLang takes of a device where none is typed."""
     if before(asked.version, rules["share_since"]):
-        what = f"what {rules['name']} takes by default was set otherwise before {rules['share_since']}"
+        what = f"the share that {rules['name']} took before {rules['share_since']} is not modelled"
         raise RooflmError(what, "--engine-version", "Say --utilization 0.88 as well.")
     layout = case.layout
     ranks = 1 if layout is None else layout.tp * layout.dp * layout.pp
@@ -98,9 +98,9 @@ def inputs(case: Case, rules: Mapping[str, Any], asked: Asked, how: Settings) ->
             continue
         low, high = ends["low_gib"] * GIB, ends["high_gib"] * GIB
         value = ends.get("usual_gib", 0) * GIB
-        if not value:
+        if key == "peak_activation":
             segments = [Segment(1, how.batched, 0), Segment(how.sequences, 1, 0)]
-            value = float(activations_bytes(case.ledger(segments)))
+            value = max(value, float(activations_bytes(case.ledger(segments))))
         found[key] = Inputs(False, value, min(value, low), max(value, high), ends["source"])
     return found
 

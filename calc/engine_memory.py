@@ -120,9 +120,9 @@ def sglang_share(total: Q, chunk: Q, graphs: Q, ranks: Q = 1, least: Q = 0) -> Q
 
     total: memory of the device [B]; chunk: tokens of a chunk of a prefill [tokens]; graphs: largest
     batch of a CUDA graph [1]; ranks: tp times pp [1]; least: reserved at least [B]. Returns [1].
-    Reserved are 512 MiB, 1.5 MiB a token, 2 MiB a sequence, 128 MiB a rank. Left out: 8 MiB for each
-    size of a graph of a prefill, towers, drafts. Source: sgl-project/sglang, pull requests 10975 and
-    11076; a default of an H100 is 0.835.
+    Reserved are 512 MiB, 1.5 MiB a token, 2 MiB a sequence, 128 MiB a rank. Left out: graphs of
+    prefills, 8 MiB a size, towers, drafts. Source: sgl-project/sglang, pull requests 10975 and
+    11076; that of an H100 is 0.835.
 
     >>> sglang_share(81559 * 2**20, 8192, 256, least=10 * 2**30)
     0.835

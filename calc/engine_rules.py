@@ -120,8 +120,9 @@ def usual(rules: Mapping[str, Any], key: str, asked: Asked, total: float, chip: 
 
 def by_memory(rules: Mapping[str, Any], total: float) -> Mapping[str, Any]:
     """Find the usual settings of a device with so much memory [B]; none where all have the same."""
-    rows = rules.get("by_memory", {})
-    return next((row for limit, row in rows.items() if total < float(limit) * GIB), {})
+    none: Mapping[str, Any] = {}
+    rows: Mapping[str, Mapping[str, Any]] = rules.get("by_memory", none)
+    return next((row for limit, row in rows.items() if total < float(limit) * GIB), none)
 
 
 def before(version: tuple[int, ...] | None, limit: str | None) -> bool:

@@ -28,11 +28,12 @@ def explain_log(log: Log, typed: Mapping[str, str | None]) -> dict[str, Any]:
     """Explain a log that was read."""
     start = chosen(log)
     found = known(start, dict(typed))
-    figures = sorted(ENGINE[log.engine](start, found), key=lambda f: f["line"])
+    engine = start.engine or log.engine
+    figures = sorted(ENGINE[engine](start, found), key=lambda f: f["line"])
     judged = [f for f in figures if f["agrees"] is not None]
     return {
         "schema": "rooflm.explain-log/1",
-        "engine": ENGINES[log.engine],
+        "engine": ENGINES[engine],
         "version": start.word("version"),
         "model": found.name,
         "preset": None if found.model is None else found.model.name,
@@ -44,7 +45,7 @@ def explain_log(log: Log, typed: Mapping[str, str | None]) -> dict[str, Any]:
         "agreeing": sum(bool(f["agrees"]) for f in judged),
         "lines": log.lines,
         "unknown_lines": log.unknown,
-        "assumptions": _assumptions(log, found, {f["unit"] for f in figures}),
+        "assumptions": _assumptions(log, engine, found, {f["unit"] for f in figures}),
     }
 
 
@@ -67,16 +68,18 @@ def settings(start: Start) -> dict[str, Any]:
     return told
 
 
-def _assumptions(log: Log, found: Known, units: set[str | None]) -> list[str]:
+def _assumptions(log: Log, engine: str, found: Known, units: set[str | None]) -> list[str]:
     said = [
-        "agrees: within the rounding of the log; weights within "
-        f"{100 * log_vllm.SLACK[log.engine]:g} %"
+        f"agrees: within the rounding of the log; weights within {100 * log_vllm.SLACK[engine]:g} %"
     ]
     said += [
-        f"{unit} of {ENGINES[log.engine]} are {MEANT[unit]}, 2^{power} bytes, and are read so"
+        f"{unit} of {ENGINES[engine]} are {MEANT[unit]}, 2^{power} bytes, and are read so"
         for unit, power in (("MB", 20), ("GB", 30))
         if unit in units
     ]
+    if len(log.engines) > 1:
+        names = " and ".join(ENGINES[e] for e in log.engines)
+        said.append(f"lines of {names} are there; those of {ENGINES[engine]} are explained")
     if log.begun > 1:
         said.append(f"the log holds {log.begun} starts; one is explained, the last with figures")
     return [*said, *dict.fromkeys(found.assumed)]

@@ -113,7 +113,8 @@ class Known:
         if self.cache is None:
             return []
         cache = self.cache
-        return sorted({token_bytes(m, cache) for m in self.rank_models()}, reverse=True)
+        found = {token_bytes(m, cache) for m in self.rank_models()} - {0}
+        return sorted(found, reverse=True)
 
     def padded_token_bytes(self) -> list[float]:
         """The same where every layer that keeps tokens has pages of the largest one [B]."""
@@ -176,7 +177,11 @@ def known(start: Start, typed: dict[str, str | None]) -> Known:
 def _model(name: str | None, typed: str | None, said: list[str]) -> tuple[Model | None, str]:
     """Find the preset of a name, or the model that the user names."""
     if typed is not None:
-        return find_model(typed), ""
+        model = find_model(typed)
+        meant = None if name is None else preset_of(name)
+        if meant is not None and meant != model.name:
+            said.append(f"the log names {name}, and --model {typed} is held against it")
+        return model, ""
     if name is None:
         return None, "the log names no model: --model does"
     preset = preset_of(name)

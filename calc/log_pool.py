@@ -54,7 +54,9 @@ def shared_ways(start: Start, known: Known) -> list[Way]:
     are not modelled.
     """
     version = version_of(start)
-    if known.cache is None or not (known.mixed or known.states) or (version or (1,)) < (0, 8):
+    if known.cache is None or not (known.mixed or known.states):
+        return []
+    if version is not None and version < (0, 8):
         return []
     block = int(start.number("block_size") or BLOCK_TOKENS)
     found: list[Way] = []
@@ -64,7 +66,7 @@ def shared_ways(start: Start, known: Known) -> list[Way]:
         except RooflmError:
             return []
         kinds = {c.kind for c in groups.caches}
-        if not groups.joint:
+        if not groups.joint and kinds != {"state"}:
             continue
         typed = start.number("max_num_batched_tokens")
         passes = BATCHED if typed is None else (int(typed),)
@@ -123,7 +125,7 @@ def token_rules(ways: list[Way], start: Start, pool: Fact | None, fact: Fact) ->
                 what = f"{each:,} blocks for each {number(length)} tokens"
                 rules.append((should, f"{told} by {way.words}: {what}"))
             if not whole:
-                line = _of(held, lambda n, g=way.groups: g.line_tokens(int(n), 0))
+                line = _of(held, lambda n, g=way.groups: g.line_tokens(int(n), int(length or 0)))
                 what = f"shared evenly, {way.groups.least_block} tokens a block"
                 rules.append((line, f"{told} by {way.words}: {what}"))
     return rules

@@ -81,6 +81,13 @@ class Start:
     """What one start of an engine printed."""
 
     facts: dict[str, list[Fact]] = field(default_factory=dict[str, list[Fact]])
+    votes: Counter[str] = field(default_factory=Counter[str])
+    """Lines that engines print, by engine."""
+
+    @property
+    def engine(self) -> str:
+        """The engine that printed most of its lines; "" where none of them is an engine's."""
+        return max(self.votes, key=lambda e: self.votes[e], default="")
 
     def all(self, *names: str) -> list[Fact]:
         """List the facts of some names in the order of lines."""
@@ -143,6 +150,9 @@ class Log:
     """What a log holds."""
 
     engine: str
+    """The engine that printed most."""
+    engines: list[str]
+    """All engines whose lines are there."""
     starts: list[Start]
     begun: int
     """Starts of the whole log."""
@@ -156,7 +166,7 @@ def read_log(lines: Iterable[tuple[int, str]], name: str = "") -> Log:
     """Read the facts of a log; lines that are not recognised are counted, and left alone."""
     table = _table()
     starts, begun = [Start()], 1
-    votes: Counter[str] = Counter()
+    engines: Counter[str] = Counter()
     ranks: dict[str, None] = {}
     count = known = 0
     for number, text in lines:
@@ -168,6 +178,7 @@ def read_log(lines: Iterable[tuple[int, str]], name: str = "") -> Log:
             continue
         clean = plain(text)
         facts: list[Fact] = []
+        votes: Counter[str] = Counter()
         begins = False
         rank = rank_of(clean)
         for pattern in (p for patterns in matching for p in patterns):
@@ -182,11 +193,13 @@ def read_log(lines: Iterable[tuple[int, str]], name: str = "") -> Log:
             starts.append(Start())
             starts = starts[-MOST_STARTS:]
             begun += 1
+        del votes[""]
+        engines += votes
+        starts[-1].votes += votes
         for fact in facts:
             starts[-1].add(fact)
         if facts and rank and len(ranks) < 4096:
             ranks[rank] = None
-    engines = [(n, e) for e, n in votes.items() if e]
     where = name or "the log"
     if not count:
         raise RooflmError("the log is empty", where, "Name what the engine printed at its start.")
@@ -195,7 +208,8 @@ def read_log(lines: Iterable[tuple[int, str]], name: str = "") -> Log:
         fix = "Name what one of them printed at its start."
         raise RooflmError(what + "llama.cpp", where, fix)
     told = sorted(ranks, key=lambda r: (len(r), r))
-    return Log(max(engines)[1], starts, begun, count, count - known, told)
+    most = max(engines, key=lambda e: engines[e])
+    return Log(most, list(engines), starts, begun, count, count - known, told)
 
 
 def _table() -> list[tuple[str, list[Pattern]]]:
@@ -240,7 +254,7 @@ def chosen(log: Log) -> Start:
     """
     told = [s for s in log.starts if s.figures()] or log.starts
     last = told[-1]
-    if log.engine == "llamacpp" and len(told) > 1:
+    if last.engine == "llamacpp" and len(told) > 1:
         sizes = [s.first("file_size", "kv_size") for s in told[-2:]]
         if all(sizes) and sizes[0] and sizes[1] and sizes[0].size > 2 * sizes[1].size:
             return told[-2]

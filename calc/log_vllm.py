@@ -210,7 +210,7 @@ def _blocks(start: Start, known: Known, fact: Fact) -> Answer:
         share = swap or SWAP_GIB
         each = known.token_bytes()
         if not each:
-            return figure(fact, how=known.why)
+            return figure(fact, how=known.why or "swap space / bytes of a block")
         given = "" if swap is not None else ", the default"
         how = f"{share:g} GiB of swap space{given} / ({words} x {number(each[0])} B a token)"
         bounds = exact(share * 2**30 / (block * each[0])).spread(1)
@@ -226,7 +226,7 @@ def _blocks(start: Start, known: Known, fact: Fact) -> Answer:
         how = f"{said(pool)} / {share:g} GiB of swap space x {number(swapped.size)} blocks of that"
         return figure(fact, span(pool) / exact(share * 2**30) * blocks, how, "another swap space")
     if pool is None or not each:
-        how = known.why if not each else "the pool / bytes of a block; the log states no pool"
+        how = known.why or "the pool / bytes of a block; the log states no pool, or none is kept"
         return figure(fact, how=how)
     how = f"{said(pool)} / ({words} x {number(each[0])} B a token)"
     return figure(fact, (span(pool) / exact(block * each[0])).spread(1), how, _differs(known))
@@ -250,8 +250,8 @@ def _tokens(start: Start, known: Known, fact: Fact) -> Answer:
         whole = exact(blocks.size * block), f"{number(blocks.size)} blocks, {words}"
         return closest(fact, [*shared, whole], "another block size, or groups")
     if pool is None or not each:
-        how = known.why if not each else "pool / bytes of a token; the log states no pool"
-        return figure(fact, how=how)
+        how = known.why or "pool / bytes of a token; no pool is stated, or none is kept"
+        return closest(fact, shared, _differs(known)) if shared else figure(fact, how=how)
     ways = [(each[0], f"{number(each[0])} B a token")]
     if known.mixed:
         padded = known.padded_token_bytes()[0]

@@ -8,8 +8,9 @@ ENGINES = {
 """Engines by the short names of their patterns."""
 
 SETTINGS = (
-    "dtype", "quantization", "kv_cache_dtype", "state_dtype", "max_model_len", "gpu_memory_utilization", "tp",
-    "pp", "dp", "ep", "block_size", "swap_space", "max_num_seqs", "max_num_batched_tokens",
+    "dtype", "quantization", "kv_cache_dtype", "state_dtype", "max_model_len",
+    "gpu_memory_utilization", "tp", "pp", "dp", "ep", "block_size",
+    "swap_space", "max_num_seqs", "max_num_batched_tokens",
     "speculative", "lora", "mem_fraction_static", "context_length", "page_size", "pool_dtype",
     "swa_full_tokens_ratio",
     "max_running_requests", "free_gpu_memory_fraction", "tokens_per_block", "max_seq_len",

@@ -522,16 +522,16 @@ def test_a_refusal_names_an_engine_that_accepts() -> None:
     for name in preset_names(MODELS_FILE):
         case = Case(find_model(name), machine, capacity_bytes=10**14)
         for engine in memory_engines():
+            said = ""
             try:
-                answer = engine_memory(case, Asked(engine, max_len=4096))
+                engine_memory(case, Asked(engine, max_len=4096))
             except RooflmError as e:
-                other = re.search(r"Take --engine (\S+)\.", str(e))
-                assert other or case.model.denoises, (name, engine, str(e))
-                if other:
-                    named[other[1]] += 1
-                    engine_memory(case, Asked(other[1], max_len=4096))
-            else:
-                assert answer["request_reserved_bytes"] > 0, (name, engine)
+                said = str(e)
+            other = re.search(r"Take --engine (\S+)\.", said)
+            assert other or not said or case.model.denoises, (name, engine, said)
+            if other:
+                named[other[1]] += 1
+                engine_memory(case, Asked(other[1], max_len=4096))
 
     assert named["vllm"] > 30
     assert named["sglang"] >= 8
@@ -668,7 +668,8 @@ def test_groups_have_pools_of_their_own(rooflm: Terminal) -> None:
     """
     words = ("fit", "qwen3-30b-a3b", "--on", "h100-sxm", "--engine", "vllm", "--max-len", "8192")
     one, two = (
-        rooflm.json(*words, "--tp", "2", *more)["engine"] for more in ((), ("--dp", "2", "--ep", "4"))
+        rooflm.json(*words, "--tp", "2", *more)["engine"]
+        for more in ((), ("--dp", "2", "--ep", "4"))
     )
     ran = rooflm(*words, "--tp", "2", "--dp", "2", "--ep", "2")
 

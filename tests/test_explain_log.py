@@ -200,6 +200,39 @@ def test_the_last_start_is_explained() -> None:
     assert any("2 starts" in said for said in answer["assumptions"])
 
 
+def test_logs_of_two_engines_are_told_apart() -> None:
+    """The last start is explained as its own engine does, whichever wrote more lines."""
+    texts = [excerpt("sglang-qwen3-235b-fp8-tp4") * 3, excerpt("vllm-v1-llama-3.1-8b")]
+    both = explained("".join(texts))
+
+    assert both["engine"] == "vLLM"
+    assert any("lines of SGLang and vLLM are there" in said for said in both["assumptions"])
+    assert [f["agrees"] for f in both["figures"]] == [True, None, True]
+    assert explained("".join(reversed(texts)))["engine"] == "SGLang"
+
+
+def test_a_model_that_contradicts_the_log_is_said() -> None:
+    """What the user names is held against the figures, and the answer says what the log names."""
+    answer = explained(excerpt("vllm-v1-llama-3.1-8b"), model="llama-3-70b")
+
+    assert one(answer, "weights")["agrees"] is False
+    assert any("--model llama-3-70b is held against it" in s for s in answer["assumptions"])
+
+
+def test_packed_caches_and_states_alone_have_a_reason() -> None:
+    """Where pages are not modelled nothing is judged; a model of states alone is."""
+    lines = (
+        "vllm serve x\nGPU KV cache size: 1,009,661 tokens\nAvailable KV cache memory: 7.01 GiB\n"
+    )
+    packed = one(explained(lines, model="deepseek-v4-flash"), "tokens")
+    alone = one(explained(lines.replace("x\n", "x --max-model-len 2048\n"), model="mamba-2.8b"),
+                "tokens")  # fmt: skip
+
+    assert (packed["expected"], packed["agrees"]) == (None, None)
+    assert "not modelled" in packed["how"]
+    assert alone["how"]
+
+
 def test_a_draft_does_not_hide_the_model() -> None:
     """llama.cpp loads the model that drafts second; the first, larger one is explained."""
     begins = "llama_model_loader: loaded meta data with 30 key-value pairs\n"
