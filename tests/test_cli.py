@@ -139,7 +139,7 @@ def test_a_count_that_is_whole_at_its_first_point_only_keeps_its_rest(
         whole = isinstance(B, int)
         return {"batch": B, "touched": 1 if whole else (B + 1) / 2}
 
-    monkeypatch.setattr(sweep, "step_row", row)
+    monkeypatch.setattr(sys.modules[sweep.__module__], "step_row", row)
     case = Case(find_model("llama-3-8b"), find_machine("h100-sxm"))
     rows = sweep(case, list(range(1, 601)), [1024])["rows"]
 
