@@ -57,7 +57,9 @@ def _last_line(message: str, code: int, error: Exception) -> int:
         import traceback
 
         traceback.print_exception(error)
-    sys.stderr.write(f"rooflm: error: {message}\n")
+    from rooflm.calc.errors import say
+
+    say(f"rooflm: error: {message}")
     return code
 
 

@@ -72,7 +72,7 @@ def shown(words: Words) -> dict[str, Any]:
         from .prune import against
 
         answer |= against(find_model(words["model"], None, models), found, precision, norms)
-    for name in ("gpu_layers", "host_link"):
+    for name in (*LINKS, "gpu_layers", "host_link"):
         if words.get(name) is not None:
             option = f"--{name.replace('_', '-')}"
             raise RooflmError("what is shown has no device", option, "`rooflm fit` takes it.")

@@ -54,7 +54,7 @@ def command_of(command: str, words: Words) -> str:
 def counting_of(words: Words) -> Counting:
     """Gather the options that say how to count."""
     said = group(words, COUNTED)
-    said["reserve"] = said["reserve"] or "0"
+    said["reserve"] = given(said["reserve"], "0")
     return Counting(
         **said,
         accounting=given(words.get("accounting"), "full"),
@@ -219,7 +219,7 @@ def _refuse_idle(words: Words, used: Sequence[str]) -> None:
     """Refuse options of a machine where no model is asked about."""
     names = (*DRAFTED, "on", "batch", "context", "set", *COUNTED, *ESTIMATED, *COSTED,
              "models", "hardware", *LAYOUT)  # fmt: skip
-    idle = retyped({n: words.get(n) or None for n in names if n not in used})
+    idle = retyped({n: words.get(n) for n in names if n not in used})
     if idle:
         what = "this is asked of a model on a machine"
         raise RooflmError(what, idle[0], "Say TARGET, or leave the option out.")

@@ -12,7 +12,7 @@ from .cli_help import Purposes, Sections
 from .cli_log import add as add_log
 from .cli_serve import add as add_serve
 from .cli_study import add as add_studies
-from .errors import Exit, RooflmError, check_choice, printable
+from .errors import Exit, RooflmError, check_choice, printable, say
 from .options import (
     ADAPTERS,
     BOUNDED,
@@ -139,7 +139,7 @@ def _version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
-        sys.stdout.write(f"rooflm {version('rooflm')}\n")
+        write(f"rooflm {version('rooflm')}\n", None)
         raise typer.Exit
 
 
@@ -153,7 +153,7 @@ def _root(  # pyright: ignore[reportUnusedFunction]
 ) -> None:
     """Say where to start; `_version` has acted by now, and __main__ reads --debug."""
     if context.invoked_subcommand is None:
-        sys.stdout.write(context.get_help() + "\n")
+        write(context.get_help() + "\n", None)
 
 
 @app.command()
@@ -204,7 +204,8 @@ def _checked(found: tuple[list[str], list[str]]) -> int:
     """Print what a check found: what is right on stdout, mistakes on stderr."""
     right, wrong = found
     write("".join(f"{line}\n" for line in right), None)
-    sys.stderr.write("".join(f"rooflm: error: {line}\n" for line in wrong))
+    for line in wrong:
+        say(f"rooflm: error: {line}")
     return Exit.NO if wrong else Exit.DONE
 
 
@@ -722,5 +723,5 @@ def main() -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    sys.stderr.write(f"rooflm: error: {message}\n")
+    say(f"rooflm: error: {message}")
     return code

@@ -147,12 +147,21 @@ def study(
 
 def _spare(files: list[str], *outputs: str | None) -> None:
     """Refuse to write over a study."""
-    studies = {os.path.realpath(file) for file in files}
-    for output in outputs:
-        if output is not None and os.path.realpath(output) in studies:
+    named = [output for output in outputs if output is not None]
+    studies = {_real(file) for file in files} if named else set[str]()
+    for output in named:
+        if _real(output) in studies:
             raise RooflmError(
                 "this is the study itself", f"--output {output}", "Name another file."
             )
+
+
+def _real(path: str) -> str:
+    """Follow the links of a path; in a folder that is gone nothing can be followed."""
+    try:
+        return os.path.realpath(path)
+    except (OSError, ValueError):
+        return path
 
 
 def _show(ready: Any, answer: dict[str, Any], printing: Printing, chart: bool) -> None:

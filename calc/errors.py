@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import sys
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
 
@@ -39,6 +41,14 @@ def printable(text: str, most: int = 600) -> str:
     """Cut a text and replace what a terminal would obey or a log would break on."""
     shown = "".join(c if c.isprintable() else "?" for c in text[: most + 1])
     return shown if len(shown) <= most else shown[:most] + "..."
+
+
+def say(line: str) -> None:
+    """Write a line to stderr; where nobody can read it, what is done goes on as it would."""
+    if sys.stderr is None:  # pyright: ignore[reportUnnecessaryComparison]
+        return
+    with contextlib.suppress(OSError):
+        sys.stderr.write(line + "\n")
 
 
 def nearest(name: str, known: Iterable[str], most: int = 3) -> str:

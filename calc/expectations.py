@@ -16,6 +16,9 @@ from .units import MULTIPLES, TIMES, parse_count, show_number
 EXACT = 1e-9
 """Relative difference from a plain number that is none."""
 
+LONGEST = 200
+"""Characters of an expectation; patterns take time as the square of their length."""
+
 Place = Callable[..., str]
 """Names the place of a part of an expectation."""
 
@@ -123,10 +126,13 @@ def parse_wanted(quantity: str, value: Any, where: str) -> Wanted:
     if value is None or isinstance(value, bool):
         return Wanted({None: "null", True: "true", False: "false"}[value], same=(value,))
     if isinstance(value, int | float):
-        return _around(str(value), float(value), EXACT * abs(float(value)))
+        number = _finite(float(value), where)
+        return _around(str(value), number, EXACT * abs(number))
     if not isinstance(value, str) or not value.strip():
         raise RooflmError("a value is expected", where, "Write 23.80ms ± 0.01ms, or fits: false.")
     text = value.strip()
+    if len(text) > LONGEST:
+        raise RooflmError(f"'{printable(text, 40)}' is too long for an expectation", where)
     if text.lower() in ("yes", "no", "true", "false", "on", "off"):
         raise RooflmError(f"'{text}' is a text here", where, "Write true or false.")
     sign = re.match(r"(<=|>=|<|>)\s*(.+)", text)
@@ -210,9 +216,13 @@ def _scaled(value: float, unit: str, quantity: str, where: str) -> float:
     if unit not in known:
         what = f"'{printable(unit, 20)}' is no unit of {quantity}"
         raise RooflmError(what, where, f"Units: {_units_told(quantity)}.")
-    if not math.isfinite(value * known[unit]):
+    return _finite(value * known[unit], where)
+
+
+def _finite(value: float, where: str) -> float:
+    if not math.isfinite(value):
         raise RooflmError(f"{value:g} is beyond all that is measured", where)
-    return value * known[unit]
+    return value
 
 
 def _order(chain: Any, variants: set[str], where: str) -> Wanted:

@@ -17,6 +17,8 @@ from .study_file import read_study
 from .study_inputs import inputs
 
 SCHEMA = "rooflm.frozen/1"
+LARGEST = 1e300
+"""Magnitude beyond which a frozen figure is refused: differences of such ones overflow."""
 
 
 def frozen_path(study: str) -> Path:
@@ -60,6 +62,8 @@ def read_frozen(study: str) -> dict[str, Any] | None:
     width = len(found["columns"])
     if any(not is_list(row) or len(row) != width for row in found["rows"]):
         raise RooflmError("a row has not as many values as columns", str(path), "--freeze again.")
+    if any(is_number(v) and not abs(v) < LARGEST for row in found["rows"] for v in row):
+        raise RooflmError("a figure is beyond all that is measured", str(path), "--freeze again.")
     return found
 
 

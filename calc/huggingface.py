@@ -47,12 +47,7 @@ def read_config(path: Path) -> Model:
         name = (file.absolute().parent.name if named else "") or file.stem
     except (OSError, ValueError):
         raise RooflmError("this is not a file name", str(path)) from None
-    try:
-        text = read_text(file)
-    except RooflmError as e:
-        # read_text is that of the preset files, and says so.
-        what = e.what.replace("preset file", "config.json")
-        raise RooflmError(what, e.where, e.fix.replace("YAML", "JSON")) from None
+    text = read_text(file)
     try:
         config = json.loads(text, object_pairs_hook=_once)
     except json.JSONDecodeError as e:

@@ -332,9 +332,11 @@ def _pruned(base: Case) -> Iterator[Lever]:
 
 def _speculation(words: Words, base: Case) -> Lever:
     """Let a head draft, as it is published for such models, or what was said."""
-    draft = words.get("draft") or _usual_draft(base)
-    acceptance = words.get("acceptance") or USUAL_ACCEPTANCE
-    assumed = "" if words.get("acceptance") else " (assumed: --acceptance)"
+    draft = words.get("draft")
+    draft = _usual_draft(base) if draft is None else draft
+    typed = words.get("acceptance")
+    acceptance = USUAL_ACCEPTANCE if typed is None else typed
+    assumed = " (assumed: --acceptance)" if typed is None else ""
     options = {"draft": draft, "acceptance": acceptance}
     if "," not in acceptance:
         heads = str(draft).partition("medusa:")[2]

@@ -152,7 +152,8 @@ def known(start: Start, typed: dict[str, str | None]) -> Known:
     precision = cache = None
     if model is not None:
         weights, none = _weights(start, name, model, typed.get("weights"), said)
-        kv = typed.get("kv") or _kv(start, said)
+        kv = typed.get("kv")
+        kv = _kv(start, said) if kv is None else kv
         if kv is not None:
             state = KV_FORMATS.get((start.word("state_dtype") or "").lower())
             cache = precision_of("bf16", kv, state, natural=natural)

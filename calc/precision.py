@@ -59,7 +59,7 @@ def precision_of(
     return Precision(
         weights=FORMATS[main],
         cache=find_cache_format(kept, "--kv"),
-        state=find_format(state or "fp32", "--state"),
+        state=find_format("fp32" if state is None else state, "--state"),
         rest=None if whole else rest,
         parts=tuple((part, FORMATS[kind]) for part, kind in parts.items()),
         names=() if model is None else _mixed(model, FORMATS[main]),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .errors import RooflmError, check_choice
+from .errors import RooflmError, check_choice, say
 from .output import OutputFormat, Page, format_of, render, terminal_width, write, write_file
 from .typed import given
 
@@ -107,5 +106,5 @@ def parse_draw(text: str) -> tuple[str, dict[str, Any]]:
 
 def tell_on_stderr(text: str, quiet: bool = False) -> None:
     """Say something beside the data."""
-    if not quiet and sys.stderr is not None:  # pyright: ignore[reportUnnecessaryComparison]
-        sys.stderr.write(f"rooflm: {text}\n")
+    if not quiet:
+        say(f"rooflm: {text}")

@@ -14,6 +14,7 @@ another order, scaled channels) is no part of this.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from .errors import RooflmError, nearest, printable
 from .readings import Q
+from .yamlfile import read_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,6 +36,8 @@ PERS: tuple[Per, ...] = ("tensor", "channel", "group")
 LEAST_BITS, MOST_BITS = 2, 16
 LARGEST = 1e100
 """Magnitude beyond which numbers are refused: their squares would overflow."""
+LARGEST_TEXT = 2**24
+"""Bytes of a text of numbers [B]; more of them are in a .safetensors file."""
 CHUNK = 2**21
 """Numbers that are in memory at a time, a row at least [1]."""
 SLACK = 1e-9
@@ -348,11 +352,10 @@ def parse_real(text: str, option: str) -> float:
 
 def parse_code(text: str, option: str) -> int:
     """Read a whole number of any sign."""
-    try:
-        return int(text[:40])
-    except ValueError:
+    if not re.fullmatch(r" *[-+]?[0-9]{1,40} *", text):
         what = f"'{printable(text, 40)}' is not a whole number"
-        raise RooflmError(what, option) from None
+        raise RooflmError(what, option)
+    return int(text)
 
 
 def _is_number(word: str) -> bool:
@@ -370,15 +373,7 @@ def open_numbers(path: Path, tensor: str | None) -> Source:
     if tensor is not None:
         what = "only a .safetensors file has tensors"
         raise RooflmError(what, "--tensor", "Leave the option out.")
-    try:
-        text = path.read_text("utf-8")
-    except OSError as e:
-        reason = (e.strerror or "it cannot be opened").lower()
-        raise RooflmError(f"cannot read the file: {reason}", str(path)) from None
-    except ValueError:
-        what = "this is neither a text of numbers nor a .safetensors file"
-        raise RooflmError(what, str(path)) from None
-    return parse_numbers(text, str(path))
+    return parse_numbers(read_text(path, LARGEST_TEXT), str(path))
 
 
 def _open_tensor(path: Path, name: str | None) -> Stored:

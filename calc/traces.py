@@ -119,7 +119,7 @@ RESULT = Layout("vLLM's benchmark", "start_times", "s", "input_lens", "output_le
 _WHOLE = re.compile(r"\s*([0-9]{1,13})(?:\.0*)?\s*").fullmatch
 _PRIORITY = re.compile(r"\s*([-+]?[0-9]{1,9})(?:\.0*)?\s*").fullmatch
 _DECIMAL = re.compile(
-    r"\s*([0-9]{0,20})(?:\.([0-9]{0,99}))?(?:[eE]([-+]?[0-9]{1,2}))?\s*"
+    r"([0-9]{0,20})(?:\.([0-9]{0,99}))?(?:[eE]([-+]?[0-9]{1,2}))?"
 ).fullmatch
 _DATE = re.compile(
     r"\s*([0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}):([0-5][0-9])(?:\.([0-9]{1,30}))?"
@@ -543,7 +543,7 @@ def _seconds(cell: Any, shift: int = 0) -> Time | None:
         if not 0 <= cell <= LAST_ARRIVAL * 10**shift:
             return None
     else:
-        match = _DECIMAL(cell) if type(cell) is str else None
+        match = _DECIMAL(cell.strip()) if type(cell) is str else None
         if not match or not (match[1] or match[2]):
             return None
         decimals = match[2] or ""

@@ -24,6 +24,10 @@ MOST_POINTS = 10**6
 """Values that one range may have."""
 
 _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:[eE]\+?[0-9]{1,3})?) ?(k|K|M|G|T|Ki|Mi|Gi|Ti)?")
+_PLAIN = r"[0-9]+(?:\.[0-9]+)?|\.[0-9]+"
+"""Decimals, with one way to match each: two would take time as the square of their length."""
+_TIME = re.compile(rf"((?:{_PLAIN})(?:[eE][-+]?[0-9]{{1,3}})?) ?([a-zµ]+)")
+_SHARE = re.compile(rf"({_PLAIN})(%?)")
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:[eE]\+?[0-9]{1,3})?) ?([kKMGT]i?)?(B|b)?")
 
 
@@ -128,7 +132,7 @@ TIMES = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60.0,
 
 def parse_time(text: str, option: str) -> float:
     """Read a time with its unit, such as 20ms, 1.5s or 500us, in seconds."""
-    match = re.fullmatch(r"([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]{1,3})?) ?([a-zµ]+)", text.strip())
+    match = _TIME.fullmatch(text.strip())
     if not match or match[2] not in TIMES:
         raise RooflmError(f"'{_short(text)}' is not a time", option, "Write 20ms, 1.5s or 500us.")
     seconds = float(match[1]) * TIMES[match[2]]
@@ -139,7 +143,7 @@ def parse_time(text: str, option: str) -> float:
 
 def parse_share(text: str, option: str, whole: bool = False) -> float:
     """Read a share between 0 and 1: 0.9 or 90%; whole: 1 or 100% will do as well."""
-    match = re.fullmatch(r"([0-9]*\.?[0-9]+)(%?)", text.strip())
+    match = _SHARE.fullmatch(text.strip())
     value = float(match[1]) / (100 if match[2] else 1) if match else 0.0
     if not (0 < value < 1 or (whole and value == 1)):
         what = f"'{_short(text)}' is not a share between 0 and 1"

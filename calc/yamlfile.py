@@ -58,21 +58,24 @@ class Block:
         return f"{self.path}:{line}:{column}"
 
 
-def read_text(path: Path) -> str:
-    """Read a text file of a sensible size, or say what is wrong with it."""
+def read_text(path: Path, largest: int = LARGEST_FILE) -> str:
+    """Read a text file of a sensible size, or say what is wrong with it.
+
+    largest: bytes that a file may have [B]. UTF-8 and UTF-16 with a byte order mark are read.
+    """
     try:
         if path.is_dir():
-            raise RooflmError("a folder stands where a YAML file is needed", str(path))
+            raise RooflmError("a folder stands where a file is needed", str(path))
         with path.open("rb") as file:
-            raw = file.read(LARGEST_FILE + 1)
+            raw = file.read(largest + 1)
     except OSError as e:
         reason = (e.strerror or "cannot be read").lower()
         raise RooflmError(f"cannot read the file: {reason}", str(path)) from None
     except ValueError:
         raise RooflmError("this is not a file name", str(path)) from None
-    if len(raw) > LARGEST_FILE:
-        size = f"{LARGEST_FILE // 2**20} MiB"
-        raise RooflmError(f"the file is larger than {size}, which no preset file is", str(path))
+    if len(raw) > largest:
+        what = f"the file is larger than {largest // 2**20} MiB, the most that is read"
+        raise RooflmError(what, str(path))
     try:
         text = raw.decode("utf-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
     except UnicodeDecodeError:

@@ -8,7 +8,7 @@ from datetime import date
 from typing import Any
 
 from ..calc.__main__ import guarded
-from ..calc.errors import Exit, RooflmError
+from ..calc.errors import Exit, RooflmError, say
 from ..calc.output import format_of, render, terminal_width, write, write_file
 
 PROGRAM = "python -m rooflm.validate"
@@ -21,7 +21,7 @@ def main(words: Sequence[str], program: str = PROGRAM) -> int:
         try:
             return run(words, program)
         except RooflmError as e:
-            sys.stderr.write(f"rooflm: error: {e}\n")
+            say(f"rooflm: error: {e}")
             return e.code
 
     return guarded(told)
