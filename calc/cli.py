@@ -116,7 +116,7 @@ from .options import (
 )
 from .options_memory import MEMORY
 from .output import progress_on, write
-from .printing import emit
+from .printing import check_points, emit
 from .printing import printing as printing_of
 from .typed import given
 
@@ -301,6 +301,7 @@ def sweep(
     from .pages import sweep_page
 
     how = printing_of(format, output, quiet)
+    check_points(how, batch, context)
     answer = swept({
         "model": model, "on": on, "batch": batch, "context": context, "phase": phase,
         "prompt": prompt, "output_tokens": output_tokens, "prefix": prefix, "chunk": chunk,
@@ -338,6 +339,7 @@ def compare(
     from .pages import compare_page
 
     how = printing_of(format, output, quiet)
+    check_points(how, batch, context, len(model) * max(1, len(on)))
     answer = compared({
         "model": model, "on": on, "batch": batch, "context": context, "phase": phase,
         "prompt": prompt, "output_tokens": output_tokens, "prefix": prefix, "chunk": chunk,

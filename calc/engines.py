@@ -5,6 +5,7 @@ engines.yaml holds the engines, hardware.yaml the timings of kernels; benchmarks
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from functools import cache
@@ -88,7 +89,7 @@ def constants_of(
         tile_rows=int(_number(engine, "tile_rows", TILE_ROWS)),
         most_batch=engine.get("most_batch"),
         separate_attention=timed.family in engine.get("separate_attention", ()),
-        all_reduce={int(n): _curve(curve) for n, curve in curves.items() if n.isdigit()},
+        all_reduce={int(n): _curve(curve) for n, curve in curves.items() if re.fullmatch("[0-9]{1,9}", n)},
         band=_pair(band),
         prefill_band=_pair(engine.get("bands", {}).get("prefill", {})),
         told=told,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any
@@ -88,12 +89,14 @@ def pattern_unit(block: Block) -> list[str]:
     for i, item in enumerate(block.value.get("pattern", ())):
         times, star, kind = item.rpartition("*")
         where = block.where(("pattern", i))
-        if star and not (times.strip().isdigit() and 0 < int(times) <= 10**4):
+        if star and not re.fullmatch(r" *[1-9][0-9]{0,3} *", times):
             raise RooflmError(f"'{item}' is not a kind or COUNT*KIND", where)
         if kind.strip() not in kinds:
             fix = nearest(kind.strip(), kinds) or f"The kinds are {', '.join(kinds)}."
             raise RooflmError(f"no kind of layer '{kind.strip()}'", where, fix)
         unit += [kind.strip()] * (int(times) if star else 1)
+        if len(unit) > 10**4:
+            raise RooflmError("a pattern has 10,000 layers at the most", where)
     return unit
 
 

@@ -49,7 +49,9 @@ def read_frozen(study: str) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        found = json.loads(path.read_text("utf-8"))
+        found = json.loads(
+            path.read_text("utf-8"), parse_int=_figure, parse_float=_figure, parse_constant=_figure
+        )
     except (OSError, ValueError, RecursionError):
         found = None
     whole = is_map(found) and all(k in found for k in ("columns", "rows", "inputs"))
@@ -62,9 +64,14 @@ def read_frozen(study: str) -> dict[str, Any] | None:
     width = len(found["columns"])
     if any(not is_list(row) or len(row) != width for row in found["rows"]):
         raise RooflmError("a row has not as many values as columns", str(path), "--freeze again.")
-    if any(is_number(v) and not abs(v) < LARGEST for row in found["rows"] for v in row):
-        raise RooflmError("a figure is beyond all that is measured", str(path), "--freeze again.")
     return found
+
+
+def _figure(text: str) -> float:
+    value = float(text)
+    if not abs(value) < LARGEST:
+        raise ValueError("beyond all that is measured")
+    return value if set(text) & set(".eE") else int(text)
 
 
 def moved(

@@ -6,6 +6,7 @@ A lever is a change of what was typed, so that each row is what one command answ
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -340,7 +341,7 @@ def _speculation(words: Words, base: Case) -> Lever:
     options = {"draft": draft, "acceptance": acceptance}
     if "," not in acceptance:
         heads = str(draft).partition("medusa:")[2]
-        few = heads.isdigit() and int(heads) < int(USUAL_DRAFT_TOKENS)
+        few = bool(re.fullmatch("[0-9]{1,9}", heads)) and int(heads) < int(USUAL_DRAFT_TOKENS)
         options["draft_tokens"] = heads if few else USUAL_DRAFT_TOKENS
     return Lever(
         f"speculation by {draft or 'a draft'}, acceptance {acceptance}{assumed}",

@@ -116,6 +116,13 @@ def to_markdown(table: Table) -> str:
     return "\n".join([*title, line(table.heads), line(rule), *map(line, table.rows)])
 
 
+def check_rows(rows: int) -> None:
+    """Refuse a table that nobody would read."""
+    if rows > MOST_TABLE_ROWS:
+        what = f"{rows:,} rows are more than the {MOST_TABLE_ROWS:,} of a table"
+        raise RooflmError(what, "--format", "Take --format csv or json.")
+
+
 def to_text(table: Table, width: int) -> str:
     """Write a table for a terminal of `width` columns.
 
@@ -128,9 +135,7 @@ def to_text(table: Table, width: int) -> str:
     from rich.console import Console
     from rich.table import Table as RichTable
 
-    if len(table.rows) > MOST_TABLE_ROWS:
-        what = f"{len(table.rows):,} rows are more than the {MOST_TABLE_ROWS:,} of a table"
-        raise RooflmError(what, "--format", "Take --format csv or json.")
+    check_rows(len(table.rows))
     widths = [
         max(len(head), *(len(row[i]) for row in table.rows)) if table.rows else len(head)
         for i, head in enumerate(table.heads)

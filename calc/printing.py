@@ -7,8 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from .errors import RooflmError, check_choice, say
-from .output import OutputFormat, Page, format_of, render, terminal_width, write, write_file
+from .output import (
+    OutputFormat,
+    Page,
+    check_rows,
+    format_of,
+    render,
+    terminal_width,
+    write,
+    write_file,
+)
 from .typed import given
+from .units import parse_counts
 
 
 @dataclass(frozen=True)
@@ -27,6 +37,17 @@ def printing(
     chosen: Any = given(format, format_of(output))
     check_choice(chosen, ("table", "json", "csv", "md", *more), "--format")
     return Printing(chosen, output, quiet)
+
+
+def check_points(how: Printing, batch: str | None, context: str | None, cases: int = 1) -> None:
+    """Refuse a table that is too long before its rows are worked out.
+
+    batch, context: as they were typed, the context perhaps as lengths of one batch; cases: models
+    and machines of each point.
+    """
+    if how.format == "table" and not (context or "").endswith("@mixed"):
+        batches = len(parse_counts(given(batch, "1"), "--batch"))
+        check_rows(cases * batches * len(parse_counts(given(context, "1"), "--context")))
 
 
 def emit(

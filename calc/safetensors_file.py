@@ -153,8 +153,8 @@ def _read_index(path: Path) -> tuple[dict[str, str], int | None]:
     total: Any = metadata.get("total_size") if is_map(metadata) else None
     if total is None:
         return weights, None
-    if not is_number(total) or not math.isfinite(total):
-        raise RooflmError("'total_size' is not a number", str(path))
+    if not is_number(total) or not 0 <= total < 2**63:
+        raise RooflmError("'total_size' is no number of bytes", str(path))
     return weights, round(total)
 
 

@@ -1,6 +1,14 @@
-"""What hypothesis draws: models of every shape that the presets can say, and machines."""
+"""What hypothesis draws: models of every shape that the presets can say, machines, and mistakes."""
 
 from __future__ import annotations
+
+import copy
+import functools
+import pickle
+import random
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 from hypothesis import strategies as st
 
@@ -189,3 +197,105 @@ rates = st.builds(
 
 batches = st.integers(1, 10**6)
 contexts = st.integers(1, 10**6)
+
+HOSTILE = (
+    "", " ", "x", "0", "-1", "+1", "-0", "0.0", "0.5", "2.5", "3", "8", "nan", "inf", "-inf", "1e400",
+    "1e308", "1e-400", "1e12", "1e9", "1e12s", "1e-12s", "1e12GB", "1:1e9", "1:1e6", "1:0", "::",
+    ":", "x0", "1:9:x0", "1:1000000:1", "1e9,1e9", "1,", ",", "=", "K=8", "K=1e400", "@", "%", "100%",
+    "1/0", "0x10", "1_000", "true", "null", "[", "{}", "~", "~nosuch/x", "*", "-", "--",
+    "\u0663\u0664", "\u00b2", "\U0001d7d8", "\ud800", "\0", "\x1b[31m", "a\nb", "\ufeff1",
+    "9" * 5000, "1" * 400 + "." + "1" * 400,
+    "folder", "folder/", "file.txt", "./nothing/here.yaml", "file.txt/x.json", "/proc/nothing/x.svg",
+    "/dev/null", "/dev/zero",
+)  # fmt: skip
+"""Words that no option and no field of a text expects: of the wrong kind, empty, huge, negative,
+digits of other scripts, halves of characters, ranges without end, and paths that lead nowhere."""
+LONG = ("a" * 100_000, "9" * 100_000 + "x", " " * 100_000 + "x", "1," * 50_000 + "x")
+"""Words on which a pattern that can match in two ways takes minutes."""
+
+VALUES = (
+    None, True, False, 0, -1, 1, 7, 0.5, 1e308, float("inf"), float("nan"), 2**63, 10**400, "", "x",
+    "8", "\ud800", [], {}, [1], [[]], {"x": {}}, [None] * 300, "0" * 5000,
+)  # fmt: skip
+"""Values that JSON can hold, and that few keys expect."""
+
+
+Maker: TypeAlias = Callable[[random.Random], Any]
+"""Makes an input of a seeded generator; a draw of hypothesis takes longer than what is tested."""
+BATCH = 20
+"""Inputs that are made of one draw."""
+
+
+def several(*makers: Maker) -> st.SearchStrategy[list[Any]]:
+    """Draw a batch of inputs; of tuples where there is more than one maker."""
+
+    def make(seed: int) -> list[Any]:
+        chance = random.Random(seed)
+        drawn = [tuple(maker(chance) for maker in makers) for _ in range(BATCH)]
+        return drawn if len(makers) > 1 else [one for (one,) in drawn]
+
+    return st.integers(0, 2**40).map(make)
+
+
+def among(*values: Any) -> Maker:
+    """Make one of some values."""
+    return lambda chance: chance.choice(values)
+
+
+def either(*makers: Maker) -> Maker:
+    """Make what one of some makers makes."""
+    return lambda chance: chance.choice(makers)(chance)
+
+
+@functools.lru_cache(maxsize=1000)
+def _parts(text: str) -> tuple[str, ...]:
+    return tuple(part for part in re.split(r"(\W)", text) if part)
+
+
+def damaged(texts: Sequence[str], pieces: Sequence[str] = HOSTILE) -> Maker:
+    """Make a text that is right but for a few words: exchanged, added, left out or said twice."""
+
+    def make(chance: random.Random) -> str:
+        parts = list(_parts(chance.choice(texts)))
+        for _ in range(chance.randint(1, 3)):
+            at, how = chance.randrange(len(parts) + 1), chance.random()
+            if how < 0.6:
+                parts[at : at + 1] = [chance.choice(pieces)]
+            elif how < 0.8:
+                parts.insert(at, chance.choice(pieces))
+            elif how < 0.9:
+                del parts[at : at + chance.randint(1, 40)]
+            else:
+                parts[at:at] = parts[at : at + chance.randint(1, 40)]
+        return "".join(parts)
+
+    return make
+
+
+def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    if isinstance(value, dict | list):
+        inside: Any = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, inner in inside:
+            yield (*path, key)
+            yield from _paths(inner, (*path, key))
+
+
+def altered(sources: Sequence[Any], values: Sequence[Any] = VALUES) -> Maker:
+    """Make plain data that are right but for one to three values, exchanged or left out."""
+    written = [pickle.dumps(source) for source in sources]
+
+    def make(chance: random.Random) -> Any:
+        data: Any = pickle.loads(chance.choice(written))
+        for _ in range(chance.randint(1, 3)):
+            paths = list(_paths(data))
+            if not paths:
+                break
+            *way, last = chance.choice(paths)
+            holder: Any = functools.reduce(lambda inner, key: inner[key], way, data)
+            if chance.random() < 0.1:
+                del holder[last]
+            else:
+                holder[last] = copy.deepcopy(chance.choice(values))
+        return data
+
+    return make
