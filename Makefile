@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 PYTHON ?= .venv/bin/python
-.PHONY: help install test lint types docs figures benchmarks wheel check clean
+.PHONY: help install test fuzz lint types docs figures benchmarks wheel check clean
 
 help: ## list these tasks
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -10,6 +10,9 @@ install: ## make .venv with everything that development needs
 
 test: ## run the suite
 	$(PYTHON) -m pytest
+
+fuzz: ## give every parser 100,000 inputs and every option all words, for a night
+	FUZZ_INPUTS=100000 $(PYTHON) -m pytest tests/test_fuzz.py
 
 lint: ## check style and spelling
 	$(PYTHON) -m ruff check . && $(PYTHON) -m ruff format --check . && $(PYTHON) -m codespell_lib

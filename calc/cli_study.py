@@ -131,13 +131,16 @@ def study(
             # A good file is not replaced by half of one.
             raise unfinished(ready, found, "CSV keeps them: --output rows.csv.")
         answer = answer_of(ready, found) if whole else answer_of(expecting_nothing(ready), found)
+        paths: list[Any] = []
+        if whole and figures is not None:
+            # First what may fail: a folder that cannot be made leaves no answer behind.
+            from .study_figures import save_figures
+
+            paths = list(save_figures(ready, answer, figures))
         _show(ready, answer, printing, chart and whole)
         if not whole:
             raise unfinished(ready, found, "To keep them in a file: --output rows.csv.")
-        if figures is not None:
-            from .study_figures import save_figures
-
-            paths = save_figures(ready, answer, figures)
+        if paths:
             tell_on_stderr(f"drawn: {', '.join(map(str, paths))}", printing.quiet)
         return Exit.DONE
     if how["output"]:

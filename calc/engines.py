@@ -89,7 +89,9 @@ def constants_of(
         tile_rows=int(_number(engine, "tile_rows", TILE_ROWS)),
         most_batch=engine.get("most_batch"),
         separate_attention=timed.family in engine.get("separate_attention", ()),
-        all_reduce={int(n): _curve(curve) for n, curve in curves.items() if re.fullmatch("[0-9]{1,9}", n)},
+        all_reduce={
+            int(n): _curve(curve) for n, curve in curves.items() if re.fullmatch("[0-9]{1,9}", n)
+        },
         band=_pair(band),
         prefill_band=_pair(engine.get("bands", {}).get("prefill", {})),
         told=told,

@@ -214,7 +214,8 @@ def write(text: str, path: str | None) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
         return
-    write_file(text.encode(), path, "--output")
+    # As on stdout: a name that is no text, such as that of a folder, does not stop an answer.
+    write_file(text.encode("utf-8", "backslashreplace"), path, "--output")
 
 
 def write_file(content: bytes, path: str, option: str) -> None:

@@ -118,9 +118,7 @@ RESULT = Layout("vLLM's benchmark", "start_times", "s", "input_lens", "output_le
 
 _WHOLE = re.compile(r"\s*([0-9]{1,13})(?:\.0*)?\s*").fullmatch
 _PRIORITY = re.compile(r"\s*([-+]?[0-9]{1,9})(?:\.0*)?\s*").fullmatch
-_DECIMAL = re.compile(
-    r"([0-9]{0,20})(?:\.([0-9]{0,99}))?(?:[eE]([-+]?[0-9]{1,2}))?"
-).fullmatch
+_DECIMAL = re.compile(r"([0-9]{0,20})(?:\.([0-9]{0,99}))?(?:[eE]([-+]?[0-9]{1,2}))?").fullmatch
 _DATE = re.compile(
     r"\s*([0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}):([0-5][0-9])(?:\.([0-9]{1,30}))?"
     r"\s*(?:Z|([-+])([0-9]{2}):?([0-9]{2}))?\s*"

@@ -199,13 +199,16 @@ batches = st.integers(1, 10**6)
 contexts = st.integers(1, 10**6)
 
 HOSTILE = (
-    "", " ", "x", "0", "-1", "+1", "-0", "0.0", "0.5", "2.5", "3", "8", "nan", "inf", "-inf", "1e400",
+    "", " ", "x", "0", "-1", "+1", "-0", "0.0", "0.5", "2.5", "3", "8", "nan", "inf", "-inf",
+    "1e400",
     "1e308", "1e-400", "1e12", "1e9", "1e12s", "1e-12s", "1e12GB", "1:1e9", "1:1e6", "1:0", "::",
-    ":", "x0", "1:9:x0", "1:1000000:1", "1e9,1e9", "1,", ",", "=", "K=8", "K=1e400", "@", "%", "100%",
+    ":", "x0", "1:9:x0", "1:1000000:1", "1e9,1e9", "1,", ",", "=", "K=8", "K=1e400", "@", "%",
+    "100%",
     "1/0", "0x10", "1_000", "true", "null", "[", "{}", "~", "~nosuch/x", "*", "-", "--",
     "\u0663\u0664", "\u00b2", "\U0001d7d8", "\ud800", "\0", "\x1b[31m", "a\nb", "\ufeff1",
     "9" * 5000, "1" * 400 + "." + "1" * 400,
-    "folder", "folder/", "file.txt", "./nothing/here.yaml", "file.txt/x.json", "/proc/nothing/x.svg",
+    "folder", "folder/", "file.txt", "./nothing/here.yaml", "file.txt/x.json",
+    "/proc/nothing/x.svg",
     "/dev/null", "/dev/zero",
 )  # fmt: skip
 """Words that no option and no field of a text expects: of the wrong kind, empty, huge, negative,

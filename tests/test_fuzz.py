@@ -12,6 +12,7 @@ import io
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -26,7 +27,7 @@ import typer
 from hypothesis import HealthCheck, example, given, note, settings
 
 from rooflm.calc import __main__ as entry
-from rooflm.calc import arithmetic, expectations, units
+from rooflm.calc import arithmetic, cli, expectations, units
 from rooflm.calc.calibrate import calibrated_constants, parse_point
 from rooflm.calc.changes import parse_changes
 from rooflm.calc.cli import app
@@ -39,7 +40,7 @@ from rooflm.calc.hardware import Machine
 from rooflm.calc.huggingface import model_of_config, read_config
 from rooflm.calc.lengths import parse_lengths
 from rooflm.calc.log_explain import explain_log
-from rooflm.calc.log_lines import decoded
+from rooflm.calc.log_lines import decoded, log_lines
 from rooflm.calc.log_read import read_log
 from rooflm.calc.model import Model
 from rooflm.calc.precision import precision_of
@@ -127,10 +128,11 @@ def taken(call: Callable[[], Any]) -> Any:
         try:
             return call()
         except RooflmError as e:
-            assert e.code == 2
-            assert str(e).isprintable()
-            assert len(str(e)) <= 603
-            return None
+            refused = e
+    assert refused.code == 2
+    assert str(refused).isprintable()
+    assert len(str(refused)) <= 603
+    return None
 
 
 def each(inputs: Sequence[Any]) -> Iterator[Any]:
@@ -218,7 +220,8 @@ EXPRESSIONS = (
     "min(a, 1, (b.c + 2) / 3)", "a ** b.c ** 2",
 )  # fmt: skip
 OPERATORS = (
-    *HOSTILE, "**", "**", "//", "(", ")", "log10", "sqrt", "1e308", "0", "-", "lambda", ".", "__x__",
+    *HOSTILE, "**", "**", "//", "(", ")", "log10", "sqrt", "1e308", "0", "-", "lambda", ".",
+    "__x__",
 )  # fmt: skip
 
 
@@ -235,7 +238,8 @@ def test_any_expression_is_a_number_or_none(inputs: list[tuple[str, float]]) -> 
 
 
 EXPECTED = (
-    "23.80ms ± 0.01ms", "20ms..25ms", ">= 1k", "< 30ms", "2689 ± 1", "26.87GB ± 5%", "memory", "1,000",
+    "23.80ms ± 0.01ms", "20ms..25ms", ">= 1k", "< 30ms", "2689 ± 1", "26.87GB ± 5%", "memory",
+    "1,000",
     "24.00 GB",
 )  # fmt: skip
 
@@ -285,7 +289,8 @@ CALIBRATION = """calibration:
 """
 YAML = (
     *HOSTILE, "&a", "*a", "<<", "!!python/object:os.system", "!!binary x", "|", ">", "'", '"', "#",
-    "---", "...", "\t", "?", "- ", ": ", "{", "}", "]", "\r", "\x85", "\u2028", "D", "pattern", "1e5",
+    "---", "...", "\t", "?", "- ", ": ", "{", "}", "]", "\r", "\x85", "\u2028", "D", "pattern",
+    "1e5",
 )  # fmt: skip
 
 
@@ -352,7 +357,7 @@ def test_any_study_is_prepared_or_refused(folder: Path, texts: list[str]) -> Non
 
 CONFIGS: tuple[dict[str, Any], ...] = (
     *(config for config, _ in test_huggingface.FACTS.values()),
-    *(config for config, _ in test_configstates.WHOLE.values()),
+    *(config for config, _ in test_configstates.WHOLE.values() if "model_type" in config),
 )
 
 
@@ -596,7 +601,9 @@ SET_TO = (
 
 def settings_of(chance: random.Random) -> list[str]:
     """Make one to three settings."""
-    return [f"{chance.choice(LETTERS)}={chance.choice(SET_TO)}" for _ in range(chance.randint(1, 3))]
+    return [
+        f"{chance.choice(LETTERS)}={chance.choice(SET_TO)}" for _ in range(chance.randint(1, 3))
+    ]
 
 
 @fuzzed
@@ -648,13 +655,19 @@ BESIDE: dict[str, tuple[str, ...]] = {
     "--block": ("--phase", "request", "--prefix", "64"), "--draw": ("--chart",),
     **dict.fromkeys(("--price", "--power", "--pue", "--utilization", "--tariff"), ("--cost",)),
     **dict.fromkeys(("--link", "--network", "--link-latency", "--all-reduce"), ("--tp", "2")),
-    "--scale": ("--zero-point", "1"), "--zero-point": ("--scale", "0.1"), "--group": ("--per", "group"),
+    "--scale": ("--zero-point", "1"), "--zero-point": ("--scale", "0.1"),
+    "--group": ("--per", "group"),
     "--denoise-steps": ("--denoise-block", "32"), "--denoise-block": ("--denoise-steps", "8"),
     "--lora-targets": ("--lora", "16"), "--prefix-reads": ("--shared-prefix", "64"),
     "--handoff": ("--prefill-on", "h100-sxm", "--phase", "request"), "--junit": ("--check",),
-    "--attainment": ("--find-rate",), "--max-len": ("--engine", "vllm"), "--tree": ("--accuracies", "0.6"),
+    "--attainment": ("--find-rate",), "--max-len": ("--engine", "vllm"),
+    "--tree": ("--accuracies", "0.6"),
 }  # fmt: skip
 """Options that say nothing alone."""
+
+
+COMMANDS: Any = typer.main.get_command(app)
+"""All commands with their options, made once: typer takes longer over them than most answers."""
 
 
 class Typed:
@@ -691,38 +704,37 @@ class Typed:
 
 def options_of(command: str) -> list[Any]:
     """List the options of a command that take a word."""
-    known: Any = typer.main.get_command(app)
     return [
-        p for p in known.commands[command].params
+        p for p in COMMANDS.commands[command].params
         if p.param_type_name == "option" and not p.is_flag and p.name != "help"
     ]  # fmt: skip
 
 
 def test_every_command_has_a_line_to_start_from() -> None:
     """A new command is not left out."""
-    known: Any = typer.main.get_command(app)
-    assert set(known.commands) == set(BASES)
+    assert set(COMMANDS.commands) == set(BASES)
 
 
 @pytest.fixture(autouse=True)
-def _elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction]
-    """Work in a folder that may be filled with files of any name."""
+def elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in a folder that may be filled with files of any name; make no command anew."""
     monkeypatch.chdir(folder)
+    monkeypatch.setattr(cli, "_asked_for", lambda words: COMMANDS)
     shutil.copy(ROOT / "studies" / "batch_sweep.yaml", "study.yaml")
     shutil.copy(ROOT / "docs" / "examples" / "vllm.log", "vllm.log")
 
 
 @pytest.mark.parametrize("command", [c for c in BASES if c != "validate"])
 def test_every_option_of_a_command_takes_any_word(command: str) -> None:
-    """Each option with words that it does not expect: two of them, all at night.
+    """Each option with a word that it does not expect; with all such words at night.
 
-    The words go on from option to option and from command to command, and options that commands
-    share are read by the same code: each of these meets most words.
+    Words go on from option to option and from command to command, and options that commands share
+    are read by the same code: each of these meets several.
     """
     words = [w for w in (*HOSTILE, *LONG) if w not in ("/dev/null", "\0")]
     start = list(BASES).index(command) * 13
     for i, option in enumerate(options_of(command)):
-        some = range(len(words)) if NIGHTLY else (start + 2 * i, start + 2 * i + 1)
+        some = range(len(words)) if NIGHTLY else (start + 7 * i,)
         for n in some:
             word, name = words[n % len(words)], option.opts[0]
             base = [w for w in BASES[command] if w != STEP or name != "--measured"]
@@ -732,3 +744,181 @@ def test_every_option_of_a_command_takes_any_word(command: str) -> None:
             more = beside if known.issuperset(w for w in beside if w.startswith("--")) else ()
             ran = Typed((command, *base, *more, f"{name}={word}"))
             ran.keeps_its_promises()
+
+
+# Surroundings
+
+ENCODED: dict[str, Callable[[str], bytes]] = {
+    "Windows line endings": lambda text: text.replace("\n", "\r\n").encode(),
+    "UTF-8 with a mark": lambda text: text.encode("utf-8-sig"),
+    "UTF-16": lambda text: text.replace("\n", "\r\n").encode("utf-16"),
+}
+INPUT_FILES: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "m.yaml": (MODELS[0], lambda path: find_model(path).groups),
+    "h.yaml": (MACHINES[0], lambda path: find_machine(path).flops),
+    "c.yaml": (CALIBRATION, lambda path: calibrated_constants(find_machine("h100-sxm"), path)),
+    "s.yaml": (STUDIES[0], lambda path: read_study(path).expect),
+    "config.json": (json.dumps(CONFIGS[0], indent=1), lambda path: find_model(path).groups),
+    "t.csv": (TRACES[0], lambda path: read_trace(Path(path))),
+    "t.jsonl": (TRACES[4], lambda path: read_trace(Path(path))),
+    "lengths.txt": ("1024\n2048\n", lambda path: parse_lengths(path, "--context")),
+    "numbers.txt": ("1,2\n3,4\n", lambda path: open_numbers(Path(path), None).read(0, 2).tolist()),
+    "vllm.log": (LOGS[-1], lambda path: read_log(log_lines(path), "log").engine),
+}  # fmt: skip
+"""Every text that is read, and what is made of it."""
+
+
+@pytest.mark.parametrize("encoding", ENCODED)
+def test_texts_of_other_systems_are_read_alike(folder: Path, encoding: str) -> None:
+    """Line endings, marks of byte order and UTF-16 change nothing of what a file says."""
+    for name, (text, read) in INPUT_FILES.items():
+        plain = read(str(kept(folder / name, text)))
+        assert read(str(kept(folder / name, ENCODED[encoding](text)))) == plain, name
+
+
+class Screen(io.TextIOWrapper):
+    """A terminal of some encoding."""
+
+    def __init__(self, encoding: str) -> None:
+        """Open it."""
+        super().__init__(io.BytesIO(), encoding=encoding, newline="")
+
+    def isatty(self) -> bool:
+        """It is one."""
+        return True
+
+    def shown(self) -> str:
+        """What was written."""
+        self.flush()
+        raw: Any = self.buffer
+        return raw.getvalue().decode(self.encoding)
+
+
+def on_screen(*words: str, encoding: str = "utf-8") -> str:
+    """Run a command on a terminal; it has to succeed."""
+    screen, before = Screen(encoding), sys.argv
+    sys.argv = ["rooflm", *words]
+    try:
+        with contextlib.redirect_stdout(screen), pytest.raises(SystemExit) as stopped:
+            entry.main()
+    finally:
+        sys.argv = before
+    assert stopped.value.code == 0
+    return screen.shown()
+
+
+@pytest.mark.parametrize("columns", ["1", "20", "40", "1000"])
+def test_no_width_cuts_a_figure(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal of any width shows every figure of a table."""
+    words = ("sweep", *GPT2, "--batch", "1,64", "--quiet")
+    monkeypatch.setenv("COLUMNS", "1000")
+    wide = set(re.findall(r"[0-9][0-9,.]*", on_screen(*words)))
+    monkeypatch.setenv("COLUMNS", columns)
+
+    assert set(re.findall(r"[0-9][0-9,.]*", on_screen(*words))) == wide
+    assert "Usage" in on_screen("sweep", "--help")
+    assert on_screen(*words, "--chart")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-16"])
+def test_no_encoding_of_a_terminal_stops_an_answer(encoding: str) -> None:
+    """Lines of boxes and Greek letters are replaced where a terminal has none."""
+    shown = on_screen("explain", "bound_s", *GPT2, encoding=encoding)
+
+    assert ("β" in shown) == (encoding == "utf-16")
+    assert on_screen("sweep", *GPT2, "--batch", "1,64", "--chart", encoding=encoding)
+
+
+def in_a_process(*words: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    """Run rooflm in a process of its own."""
+    command = [sys.executable, "-m", "rooflm.calc", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, **more)
+
+
+def test_a_bare_surrounding_is_enough(tmp_path: Path) -> None:
+    """No HOME, the C locale, a dumb terminal: a table, and a figure in the folder that is named."""
+    kept_names = ("PATH", "PYTHONPATH")
+    bare = {name: os.environ[name] for name in kept_names if name in os.environ}
+    bare |= {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "TERM": "dumb"}
+    bare["PYTHONPATH"] = os.pathsep.join(sys.path)
+    deep = tmp_path / "a folder" / "d\u00e9p\u00f4t"
+    deep.mkdir(parents=True)
+    kept(deep / "config.json", json.dumps(CONFIGS[0]))
+    for words in (("-o", "t.md"), ("--plot", "f.svg", "-o", "t.csv"), ("-o", "t.json")):
+        ran = in_a_process("sweep", str(deep), "--on", "h100-sxm", *words, cwd=deep, env=bare)
+        assert ran.returncode == 0, ran.stderr
+        assert "Traceback" not in ran.stderr
+
+
+def test_a_folder_that_takes_no_files_is_said(tmp_path: Path) -> None:
+    """A figure whose usual place cannot be written: one sentence, exit 2."""
+    ran = in_a_process("plot", "sweep", *GPT2, cwd="/proc")
+
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("rooflm: error: cannot write the output")
+    assert ran.stderr.count("\n") == 1
+
+
+def test_a_working_folder_that_is_gone_is_no_defect(tmp_path: Path) -> None:
+    """What stands in no folder is not found."""
+    gone = f"mkdir {tmp_path}/x && cd {tmp_path}/x && rmdir {tmp_path}/x && exec "
+    command = f"{gone} {sys.executable} -P -m rooflm.calc study s.yaml --check --junit j.xml"
+    ran = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+
+    assert ran.returncode == 2
+    assert "s.yaml" in ran.stderr
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "2>/dev/full"])
+def test_an_error_that_nobody_can_read_keeps_its_exit_code(closed: str) -> None:
+    """Without a stderr a mistake is still exit 2, and not the 1 of a no."""
+    command = f"{sys.executable} -m rooflm.calc show nonsense {closed}"
+    assert subprocess.run(["bash", "-c", command], check=False).returncode == 2
+
+
+def test_without_stdout_the_version_has_nowhere_to_go() -> None:
+    """That is told, as of every answer."""
+    command = f"{sys.executable} -m rooflm.calc --version >&-"
+    ran = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+
+    assert (ran.returncode, ran.stderr.count("\n")) == (2, 1)
+
+
+def test_a_file_that_is_called_like_a_preset_does_not_hide_it(folder: Path) -> None:
+    """A name without a suffix is that of a preset."""
+    kept(folder / "gpt2", "not a model\n")
+    kept(folder / "h100-sxm", "not a machine\n")
+
+    assert find_model("gpt2").name == "gpt2"
+    assert find_machine("h100-sxm").name == "h100-sxm"
+
+
+def test_what_has_no_end_is_refused() -> None:
+    """A device that yields bytes for ever, and more points or requests than anybody waits for."""
+    for words, part in (
+        (("quantize", "/dev/zero"), "larger than 16 MiB"),
+        (("sweep", *GPT2, "--batch", "1:1e9"), "values"),
+        (("sweep", *GPT2, "--batch", "1:1e6"), "--format"),
+        (("compare", *GPT2, "--context", "1:1e6"), "--format"),
+        (("serve", *GPT2, "--rate", "4", "--requests", "1e12"), "--requests"),
+    ):
+        ran = Typed(words)
+        ran.keeps_its_promises()
+        assert ran.code == 2
+        assert part in ran.err
+
+
+@pytest.mark.parametrize("name", ["link", "network", "link-latency", "all-reduce"])
+def test_show_refuses_links_that_it_has_no_use_for(name: str) -> None:
+    """An option without effect is not passed over, whatever stands in it."""
+    assert Typed(("show", "gpt2", f"--{name}", "nonsense")).code == 2
+
+
+@pytest.mark.parametrize("command", ["sweep", "fit"])
+@pytest.mark.parametrize("option", ["--state", "--reserve"])
+def test_an_empty_word_is_not_the_default(command: str, option: str) -> None:
+    """Nothing in quotes is a mistake, as of a variable that was never set."""
+    ran = Typed((command, *GPT2, option, ""))
+
+    assert ran.code == 2
+    assert option in ran.err
