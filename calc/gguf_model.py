@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .attention import Attention, NoMixer, QKNorm
-from .errors import RooflmError, nearest
+from .errors import RooflmError, nearest, printable
 from .experts import Experts, NoFeedForward
 from .gguf_file import Shape, Tensor, read_header
 from .mixers import Mixer
@@ -227,7 +227,7 @@ class _File:
         if max_context is not None:
             self.note("max_context", max_context, f"key {arch}.context_length")
         return Model(
-            name=self.path.stem,
+            name=printable(self.path.stem),
             D=self.width,
             V=V,
             groups=tuple(Group(count, *layer) for layer, count in Counter(layers).items()),
@@ -238,7 +238,7 @@ class _File:
             head_bias=self.take("output.bias", V),
             parallel=self.keys.get(f"{arch}.use_parallel_residual") is True or norms.shared,
             max_context=max_context,
-            source=str(self.path),
+            source=printable(str(self.path)),
             provenance=tuple((name, value, why) for (name, value), why in self.notes.items()),
             file_bytes=file_bytes,
         )

@@ -16,7 +16,7 @@ from .architectures import FAMILIES, REFUSED, SAME
 from .configkeys import MOST_LAYERS, Absent, Keys, Layout
 from .configlayers import Layer, Shared, parts_of, plain_layers
 from .configquant import KEY, NOTHING, FileFormats, file_formats
-from .errors import RooflmError, nearest
+from .errors import RooflmError, nearest, printable
 from .experts import Experts, NoFeedForward
 from .mixers import Mixer
 from .mlp import MLP
@@ -59,7 +59,8 @@ def read_config(path: Path) -> Model:
         raise RooflmError(f"this is not valid JSON: {str(e).split(';')[0]}", str(file)) from None
     if not is_map(config):
         raise RooflmError("a mapping of keys to values is needed", str(file))
-    return model_of_config(config, name, str(file))
+    # Names of folders may be no text, which no figure and no file of text can hold.
+    return model_of_config(config, printable(name), printable(str(file)))
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -534,7 +534,7 @@ TRACES = (
     OWN + "0,1,1\n0.5,10,20\n",
     "arrival_s,prompt_tokens,output_tokens,priority,prefix,prefix_tokens,session\n0,9,1,1,a,4,c\n",
     AZURE + "2023-11-16 18:17:03.9799600,4808,10\n2023-11-16 18:17:04,1,2\n",
-    BURST_3 + "5,ChatGPT,472,18,490,Conversation log\n",
+    BURST_3 + "5,s1,1.5,ChatGPT,472,18,490,Conversation log\n",
     MOONCAKE % (0, 6755, 500) + MOONCAKE % (1000, 7, 8),
     '{"start_times": [1.5, 2.5], "input_lens": [1, 2], "output_lens": [3, 4]}\n',
 )
@@ -844,7 +844,7 @@ def test_a_bare_surrounding_is_enough(tmp_path: Path) -> None:
     deep = tmp_path / "a folder" / "d\u00e9p\u00f4t"
     deep.mkdir(parents=True)
     kept(deep / "config.json", json.dumps(CONFIGS[0]))
-    for words in (("-o", "t.md"), ("--plot", "f.svg", "-o", "t.csv"), ("-o", "t.json")):
+    for words in (("--output", "t.md"), ("--plot", "f.svg", "--output", "t.csv")):
         ran = in_a_process("sweep", str(deep), "--on", "h100-sxm", *words, cwd=deep, env=bare)
         assert ran.returncode == 0, ran.stderr
         assert "Traceback" not in ran.stderr
