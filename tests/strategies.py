@@ -20,6 +20,7 @@ from rooflm.calc.mla import MLA
 from rooflm.calc.mlp import MLP
 from rooflm.calc.mlstm import MLSTM
 from rooflm.calc.model import Group, Model
+from rooflm.calc.plain import is_list, is_map
 from rooflm.calc.residual import Residual
 from rooflm.calc.rglru import RGLRU
 from rooflm.calc.rwkv import RWKV4, RWKV7, ChannelMix
@@ -276,8 +277,8 @@ def damaged(texts: Sequence[str], pieces: Sequence[str] = HOSTILE) -> Maker:
 
 
 def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    if isinstance(value, dict | list):
-        inside: Any = value.items() if isinstance(value, dict) else enumerate(value)
+    if is_map(value) or is_list(value):
+        inside: Any = value.items() if is_map(value) else enumerate(value)
         for key, inner in inside:
             yield (*path, key)
             yield from _paths(inner, (*path, key))

@@ -43,6 +43,7 @@ from rooflm.calc.log_explain import explain_log
 from rooflm.calc.log_lines import decoded, log_lines
 from rooflm.calc.log_read import read_log
 from rooflm.calc.model import Model
+from rooflm.calc.plain import is_map
 from rooflm.calc.precision import precision_of
 from rooflm.calc.presets import find_machine, find_model
 from rooflm.calc.printing import parse_draw
@@ -366,7 +367,7 @@ CONFIGS: tuple[dict[str, Any], ...] = (
 def test_any_config_is_a_model_or_a_sentence(configs: list[Any]) -> None:
     """A config.json of any class, whatever its keys hold."""
     for config in each(configs):
-        if isinstance(config, dict):
+        if is_map(config):
             found = taken(lambda c=config: model_of_config(c, "drawn", "config.json"))
             assert found is None or isinstance(found, Model)
 
@@ -382,7 +383,7 @@ QUANTIZED = tuple(
 def test_any_quantized_config_is_a_model_or_a_sentence(configs: list[Any]) -> None:
     """Formats of a checkpoint are understood, or said not to be."""
     for config in each(configs):
-        if isinstance(config, dict):
+        if is_map(config):
             found = taken(lambda c=config: model_of_config(c, "drawn", "config.json"))
             assert found is None or isinstance(found, Model)
 
@@ -719,7 +720,11 @@ def test_every_command_has_a_line_to_start_from() -> None:
 def elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Work in a folder that may be filled with files of any name; make no command anew."""
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(cli, "_asked_for", lambda words: COMMANDS)
+
+    def all_of_them(words: list[str]) -> Any:
+        return COMMANDS
+
+    monkeypatch.setattr(cli, "_asked_for", all_of_them)
     shutil.copy(ROOT / "studies" / "batch_sweep.yaml", "study.yaml")
     shutil.copy(ROOT / "docs" / "examples" / "vllm.log", "vllm.log")
 
