@@ -217,7 +217,7 @@ digits of other scripts, halves of characters, ranges without end, and paths tha
 LONG = ("a" * 100_000, "9" * 100_000 + "x", " " * 100_000 + "x", "1," * 50_000 + "x")
 """Words on which a pattern that can match in two ways takes minutes."""
 
-VALUES = (
+VALUES: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 7, 0.5, 1e308, float("inf"), float("nan"), 2**63, 10**400, "", "x",
     "8", "\ud800", [], {}, [1], [[]], {"x": {}}, [None] * 300, "0" * 5000,
 )  # fmt: skip

@@ -18,7 +18,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +95,7 @@ fuzzed = settings(
     derandomize=not NIGHTLY,
     deadline=None,
     database=None,
-    suppress_health_check=list(HealthCheck),
+    suppress_health_check=[*HealthCheck.__members__.values()],
 )
 
 
@@ -104,7 +104,7 @@ class TooLong(BaseException):
 
 
 @contextlib.contextmanager
-def bounded() -> Iterator[None]:
+def bounded() -> Generator[None, None, None]:
     """Stop what takes more time or memory than an input may."""
 
     def stop(*_: object) -> None:
