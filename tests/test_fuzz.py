@@ -95,7 +95,7 @@ fuzzed = settings(
     derandomize=not NIGHTLY,
     deadline=None,
     database=None,
-    suppress_health_check=[*HealthCheck.__members__.values()],
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 
 
