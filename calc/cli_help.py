@@ -39,7 +39,7 @@ class Sections(TyperCommand):
             row = parameter.get_help_record(ctx)
             if row is not None:
                 own = "Arguments" if parameter.param_type_name == "argument" else "Options"
-                name = parameter.name
+                name = parameter.name or ""
                 heading = next((h for h, group in groups.items() if name in group), own)
                 rows.setdefault(heading, []).append(row)
         for heading in ("Arguments", "Options", *groups):
