@@ -49,6 +49,8 @@ CACHED = 2
 """A cache below so many sizes of the L2 is read from there, in part."""
 LARGE_MATRIX = 8e6
 """Bytes from which on a matrix counts as one that comes from memory."""
+MATMULS = {"bf16": ("bf16", 2), "fp8": ("fp8", 1), "nvfp4": ("fp4", 0.5625)}
+"""What a format computes in, and bytes of a number, with the scales of 16 (nvfp4)."""
 FOLDS = 40
 """Shapes are left out in as many groups."""
 
@@ -100,10 +102,10 @@ def error(predicted: Array, table: Table, mask: Any = slice(None)) -> float:
     return float(np.abs(predicted / (table["latency_us"] * 1e-6) - 1)[mask].mean())
 
 
-def matmul(chip: str, compute: str) -> dict[str, Any] | None:
-    """Fit matrix products from memory."""
-    machine, size = find_machine(chip), 2 if compute == "bf16" else 1
-    table = read("matmul", hardware=chip, format=compute)
+def matmul(chip: str, name: str) -> dict[str, Any] | None:
+    """Fit matrix products from memory, of a format."""
+    machine, (compute, size) = find_machine(chip), MATMULS[name]
+    table = read("matmul", hardware=chip, format=name)
     if not len(table["m"]):
         return None
     table = where(table, (size * table["n"] * table["k"] >= LARGE_MATRIX) & (table["l2_ratio"] > 1))
@@ -198,15 +200,16 @@ def kernels(write: bool) -> dict[str, Any]:
     """Fit all kernels of all timed chips; returns the errors on unseen shapes."""
     text = HARDWARE_FILE.read_text(encoding="utf-8")
     told: dict[str, Any] = {}
-    fp8: dict[str, Any] = {}
     for chip, backend in TIMED.items():
-        found: dict[str, Any] = {"matmul": matmul(chip, "bf16"), "matmul_fp8": matmul(chip, "fp8")}
-        errors: dict[str, Any] = {k: v["error"] for k, v in found.items() if v}
-        if found["matmul_fp8"] is None:
-            del found["matmul_fp8"]
-        else:
-            # The timings quantize activations on the way, for some 10 us: engines fuse that.
-            found["matmul_fp8"]["start_us"] = found["matmul"]["start_us"]
+        fitted = {
+            "matmul": matmul(chip, "bf16"), "matmul_fp8": matmul(chip, "fp8"),
+            "matmul_fp4": matmul(chip, "nvfp4"),
+        }  # fmt: skip
+        found: dict[str, Any] = {k: v for k, v in fitted.items() if v}
+        errors: dict[str, Any] = {k: v["error"] for k, v in found.items()}
+        for name in found:
+            # Timings of 8 and 4 bits quantize activations on the way, for some us: engines fuse it.
+            found[name]["start_us"] = found["matmul"]["start_us"]
         found["decode"], judged = decode_attention(chip, backend)
         errors |= {f"decode attention, {k}": figure(v) for k, v in judged.items()}
         found["prefill"] = prefill_attention(chip, backend)
@@ -216,11 +219,6 @@ def kernels(write: bool) -> dict[str, Any]:
             errors |= {f"all-reduce, {n} ranks": figure(e) for n, e in missed.items()}
         told[chip] = errors
         print(chip, errors, file=sys.stderr)
-        if chip == "h200-sxm":
-            # The same chip with faster memory: nobody timed fp8 on it, and the H100's hold.
-            found["matmul_fp8"] = fp8 | {"start_us": found["matmul"]["start_us"]}
-        elif "matmul_fp8" in found:
-            fp8 = {k: v for k, v in found["matmul_fp8"].items() if k not in ("rows", "error")}
         text = with_kernels(text, chip, found)
     if write:
         HARDWARE_FILE.write_text(text, encoding="utf-8")

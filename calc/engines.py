@@ -20,7 +20,7 @@ from .schema import ENGINE, check
 from .yamlfile import load_block
 
 ENGINES_FILE = HOME / "calc" / "engines.yaml"
-KERNELS = ("matmul", "matmul_fp8", "decode", "prefill")
+KERNELS = ("matmul", "matmul_fp8", "matmul_fp4", "decode", "prefill")
 MICRO = 1e-6
 FAMILY_ROWS = 8
 """With fewer judged rows on a family of chips, a band is that of all rows of the engine."""

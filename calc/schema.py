@@ -172,6 +172,7 @@ KERNELS: dict[str, Field] = {
     "date": Field("text", "when they were fitted"),
     "matmul": Field("map", "matrix products in 16 bits", inside=KERNEL),
     "matmul_fp8": Field("map", "matrix products in fp8", inside=KERNEL),
+    "matmul_fp4": Field("map", "matrix products in fp4", inside=KERNEL),
     "decode": Field("map", "attention of decode steps", inside=KERNEL),
     "prefill": Field("map", "attention of prefills", inside=KERNEL),
     "all_reduce": Field(

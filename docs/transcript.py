@@ -69,7 +69,7 @@ def kernels() -> str:
     """List what kernels reach on the chips with timings, and how far off that is."""
     from rooflm.calc.presets import HARDWARE_FILE, find_machine, preset_names
 
-    names = ("matmul", "matmul_fp8", "decode", "prefill")
+    names = ("matmul", "matmul_fp8", "matmul_fp4", "decode", "prefill")
     lines = [
         "| chip | kernels | start [us] | of bandwidth | of peak | timings | error |",
         "| :-- | :-- | --: | --: | --: | --: | --: |",

@@ -1,8 +1,9 @@
 """Simulated traffic beside published serving rows of one device: time per token, first token.
 
-The sources state lengths, clients and engine, some the cache format, but neither requests nor
-memory for caches. What is assumed in their place (`Protocol` and the constants here) is never
-fitted to them. Constants of engines are those that had not seen the row, as in `accuracy`.
+The rows state lengths, clients and engine. Requests, how lengths are drawn and the tokens of a step
+are those of the scripts that made them; memory for caches is assumed. None of it is fitted to them
+(`Protocol` and the constants here). Constants of engines are those that had not seen the row, as in
+`accuracy`.
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ from .predict import Prediction, case_of, predict
 from .published import Row, rows
 
 BUDGET = 8192
-"""Tokens of a step: vLLM's and SGLang's default on these GPUs, TensorRT-LLM's, and InferenceX's
-setting of vLLM. InferenceX gave TensorRT-LLM 16,384 or 20,000; both are left at 8,192."""
+"""Tokens of a step: vLLM's and SGLang's default on these GPUs, and InferenceX's setting of vLLM."""
+BESIDE_PROMPT = 1500
+"""Tokens of a step of TensorRT-LLM beyond one prompt and a token of each client, as aiconfigurator
+configures it: src/aiconfigurator/generator/backends/trtllm.py at 77cd250 (ai-dynamo)."""
 BLOCK = 16
 """Tokens of a cache block."""
 GPU_SHARE = 0.9
@@ -60,6 +63,8 @@ class Protocol:
     others: int
     ratio: str = ""
     """Least length as a share of the nominal one, of rows of InferenceX; all alike if empty."""
+    think_s: float = 0.0
+    """From an answer to the next request of its client [s]."""
 
     def rounds(self, row: Row) -> int:
         """Requests of each client."""
@@ -70,16 +75,25 @@ class Protocol:
         return f"{tokens}@{self.ratio}" if self.ratio and is_inferencex(row) else f"{tokens}"
 
 
-STATED = Protocol("6 a client (InferenceX) and 3 (others), lengths alike", 6, 3)
-"""What rows are scored with. A prototype came closest to first tokens of these rows with them."""
-TEN = Protocol("10 a client, lengths alike", 10, 10)
-"""Requests that both sources' tools send: InferenceX `--num-prompts $((CONC * 10))`
-(github.com/SemiAnalysisAI/InferenceX, benchmarks/70b_fp8_b200_trt_slurm.sh at a267b4b),
-aiconfigurator `--request-count` of 10 times the concurrency, after twice it as warm-up
-(github.com/ai-dynamo/aiconfigurator, eval/benchmarks/genai_perf_runner.py at 5e16187)."""
-SCRIPTS = Protocol("10 a client, InferenceX lengths from 0.8 of the nominal one", 10, 10, "0.8")
-"""With InferenceX's lengths as well (`--random-range-ratio`)."""
-PROTOCOLS = (STATED, TEN, SCRIPTS)
+REACTION_S = 1e-3
+"""What a client takes to ask again. No source has it, but it is not 0: with 0 a request would join
+the step that begins as the answer ends. From nothing to a step all values have it wait for one."""
+STATED = Protocol(
+    "10 a client, InferenceX lengths from 0.8 of the nominal one, 1 ms between", 10, 10, "0.8",
+    REACTION_S,
+)  # fmt: skip
+"""What rows are scored with, as the tools of both sources send it: InferenceX
+`--num-prompts $((CONC * 10))` with `--random-range-ratio` 0.8
+(github.com/SemiAnalysisAI/InferenceX, benchmarks/70b_fp8_b200_trt_slurm.sh at a267b4b and
+.github/workflows/full-sweep-tmpl.yml at 0108667), aiconfigurator `--request-count` of 10 times the
+concurrency and lengths without deviation, after twice it as warm-up (github.com/ai-dynamo/
+aiconfigurator, src/aiconfigurator/eval/benchmarks/genai_perf_runner.py at 5e16187)."""
+AT_ONCE = Protocol("the same, nothing between", 10, 10, "0.8")
+ALIKE = Protocol("10 a client, lengths alike, nothing between", 10, 10)
+FEW = Protocol("6 a client (InferenceX) and 3 (others), lengths alike, nothing between", 6, 3)
+"""An earlier model came closest to first tokens of these rows with it, and rows were scored with it
+until the scripts were read."""
+PROTOCOLS = (STATED, AT_ONCE, ALIKE, FEW)
 
 
 def is_inferencex(row: Row) -> bool:
@@ -94,6 +108,20 @@ def cache_format(row: Row) -> str | None:
     """
     weights = row.weights or ""
     return row.kv or ("fp8" if "fp8" in weights or "fp4" in weights else None)
+
+
+def step_tokens(row: Row) -> int:
+    """Count the tokens that a step may have.
+
+    InferenceX gives TensorRT-LLM 20,000 for gpt-oss (benchmarks/gptoss_fp4_b200_trt_slurm.sh at
+    0d8d7d1) and 16,384 for Llama (70b_fp8_b200_trt_slurm.sh at a267b4b, 70b_fp4_b200_trt_docker.sh
+    at c2faa3d).
+    """
+    if row.engine != "tensorrt-llm":
+        return BUDGET
+    if is_inferencex(row):
+        return 20_000 if row.model == "gpt-oss-120b" else 16_384
+    return (row.concurrency or 1) + (row.prompt or 1) + BESIDE_PROMPT
 
 
 @dataclass(frozen=True)
@@ -221,15 +249,18 @@ def _simulated(case: Case, row: Row, protocol: Protocol) -> tuple[Run, Limits]:
     most = max(SEQUENCES, clients)
     steps = make_steps(case, "estimate")
     # Activations of so many rows are set aside, as an engine measures them when it starts.
-    room = cache_room(case, BUDGET, clients)["cache_pool_bytes"]
+    tokens = step_tokens(row)
+    room = cache_room(case, tokens, clients)["cache_pool_bytes"]
     like = Limits(
-        pool=0, block=BLOCK, tokens=BUDGET, sequences=most, first=FIRST.get(row.engine, "decode")
+        pool=0, block=BLOCK, tokens=tokens, sequences=most, first=FIRST.get(row.engine, "decode")
     )
     limits = make_limits(steps, room, like)
     prompt, output = (
-        parse_law(protocol.law(row, tokens or 1), row.id) for tokens in (row.prompt, row.generated)
+        parse_law(protocol.law(row, length or 1), row.id) for length in (row.prompt, row.generated)
     )
-    work = closed_loop(clients, protocol.rounds(row), prompt, output, seed=0)
+    work = closed_loop(
+        clients, protocol.rounds(row), prompt, output, seed=0, think=protocol.think_s
+    )
     return run(work, Pool(steps, limits)), limits
 
 
