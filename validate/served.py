@@ -77,7 +77,7 @@ class Protocol:
 
 REACTION_S = 1e-3
 """What a client takes to ask again. No source has it, but it is not 0: with 0 a request would join
-the step that begins as the answer ends. From nothing to a step all values have it wait for one."""
+the step that begins as the answer ends. Any value between 0 and a step has it wait for one."""
 STATED = Protocol(
     "10 a client, InferenceX lengths from 0.8 of the nominal one, 1 ms between", 10, 10, "0.8",
     REACTION_S,
