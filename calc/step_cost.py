@@ -252,25 +252,6 @@ class Steps:
             )
         return total(times) + 0 * like
 
-    def _fixed(self, sequences: int, long: bool) -> float:
-        """Seconds that layers and sequences cost an engine."""
-        return self._layers[long] + sequences * self._sequence
-
-    def _time(self, one: Seen, flops: float, moved: float, context: int | None) -> float:
-        """Seconds of one run of an operator that depends on what sequences see."""
-        rates, constants = self.rates, self.constants
-        peak = rates.peak(one.op.compute)
-        if constants is None:
-            return max(bandwidth_time(moved, rates.bytes_per_s), compute_time(flops, peak))
-        if one.op.part == "attention":
-            kernel = constants.kernels["decode" if context is None else "prefill"]
-            moving = attention_moving(moved, one.op.head_width, rates, constants)
-            computing = attention_computing(flops, context, peak, constants)
-            return kernel.start_s + max(moving, computing)
-        kernel = constants.kernels["recurrence"]
-        moving = bandwidth_time(moved, kernel.memory * rates.bytes_per_s)
-        return kernel.start_s + max(moving, compute_time(flops, kernel.compute * peak))
-
     def _curve(self, one: Seen) -> Curve:
         """Read the time of an operator at a few points, between which it is straight."""
         constants, op = self.constants, one.op
@@ -328,71 +309,18 @@ class Steps:
     def _decode_lines(self, sequences: int) -> tuple[int, list[Lines]]:
         """Draw the lines of a decode step of so many sequences, and what it takes beside them."""
         seconds = self.row_time(sequences) + self.head_time(sequences)
-        seconds += self._fixed(sequences, long=False)
-        for one in self.seen:
-            if one.op.part == "recurrence":
-                flops = one.fixed[0] * sequences
-                moved = one.op.weight_bytes + one.fixed[1] * sequences
-                seconds += one.op.count * self._time(one, flops, moved, None)
-        attends = [one for one in self.seen if one.op.part == "attention"]
+        seconds += self._layers[0] + sequences * self._sequence
+        attends: list[Curve] = []
+        for one, curve in zip(self.seen, self._curves, strict=True):
+            if one.op.part == "attention":
+                attends.append(curve)
+            else:
+                seconds += curve.count * curve.decode_time(sequences, 0)
         lines = [
-            self._draw([one for one in attends if one.kind == kind], sequences)
-            for kind in (None, *self.kinds)
+            _draw([curve for curve in attends if curve.which == which], sequences)
+            for which in range(1 + len(self.kinds))
         ]
         return round(seconds * TICKS), lines
-
-    def _draw(self, ops: Sequence[Seen], sequences: int) -> Lines:
-        """Draw the time of attention operators as lines in the tokens that all sequences see."""
-        knees = sorted({k for one in ops for k in self._knees(one, sequences)})
-        ends = [*(int(k) for k in knees if k < ENDLESS), ENDLESS]
-        lines = Lines([], [], [])
-        before = 0
-        for end in ends:
-            # Two whole numbers of tokens within the piece: a line goes through both.
-            a, b = before + 1, min(end, max(4 * before, MANY))
-            if b <= a:
-                b = a + 1
-            at_a, at_b = (
-                sum(one.op.count * self._at(one, sequences, tokens) for one in ops)
-                for tokens in (a, b)
-            )
-            each = (at_b - at_a) / (b - a)
-            lines.ends.append(end)
-            lines.each.append(round(each * TICKS))
-            lines.fixed.append(round((at_b - each * b) * TICKS))
-            before = end
-        return lines
-
-    def _at(self, one: Seen, sequences: int, tokens: float) -> float:
-        flops = one.fixed[0] * sequences + one.each[0] * tokens
-        moved = one.op.weight_bytes + one.fixed[1] * sequences + one.each[1] * tokens
-        return self._time(one, flops, moved, None)
-
-    def _knees(self, one: Seen, sequences: int) -> list[float]:
-        """Find the tokens at which the line of an operator bends."""
-        rates, constants = self.rates, self.constants
-        peak = rates.peak(one.op.compute)
-        start = one.op.weight_bytes + one.fixed[1] * sequences
-        bends = [0.0]
-        if constants is not None and constants.kernels["decode"].small_memory:
-            small = (constants.kernels["decode"].small_bytes - start) / one.each[1]
-            bends += [small] if small > 0 else []
-        bends.append(float(ENDLESS))
-
-        def times(tokens: float) -> tuple[float, float]:
-            moved = start + one.each[1] * tokens
-            flops = one.fixed[0] * sequences + one.each[0] * tokens
-            if constants is None:
-                return bandwidth_time(moved, rates.bytes_per_s), compute_time(flops, peak)
-            moving = attention_moving(moved, one.op.head_width, rates, constants)
-            return moving, attention_computing(flops, None, peak, constants)
-
-        found = bends[1:-1]
-        for low, high in pairwise(bends):
-            (m0, c0), (m1, c1) = times(low), times(high)
-            if (m0 - c0) * (m1 - c1) < 0:
-                found.append(low + (high - low) * (m0 - c0) / ((m0 - c0) - (m1 - c1)))
-        return found
 
 
 @dataclass(slots=True)
@@ -424,7 +352,7 @@ class Curve:
 
     def time(self, flops: float, moved: float, context: int) -> float:
         """Seconds of one run; context: longest of the prompts in the pass, 0 without [tokens]."""
-        moving = self.slow * moved if moved <= self.knee else self.base + self.fast * moved
+        moving = self._moving(moved)
         per_flop, start = self.per_flop, self.starts[0]
         if context:
             start = self.starts[1]
@@ -436,6 +364,36 @@ class Curve:
         computing = flops * per_flop
         return start + (moving if moving > computing else computing)
 
+    def decode_time(self, sequences: int, tokens: float) -> float:
+        """Seconds of one run in a decode step; tokens: what all sequences see together."""
+        flops, moved = self._work(sequences, tokens)
+        return self.time(flops, moved, 0)
+
+    def knees(self, sequences: int) -> list[float]:
+        """Find the tokens at which the time of a decode step bends."""
+        bends = [0.0, float(ENDLESS)]
+        small = (self.knee - self._work(sequences, 0)[1]) / self.each_bytes
+        if small > 0:
+            bends.insert(1, small)
+        found = bends[1:-1]
+        for low, high in pairwise(bends):
+            a, b = self._lead(sequences, low), self._lead(sequences, high)
+            if a * b < 0:
+                found.append(low + (high - low) * a / (a - b))
+        return found
+
+    def _work(self, sequences: int, tokens: float) -> tuple[float, float]:
+        flops = self.fixed_flops * sequences + self.each_flops * tokens
+        return flops, self.weights + self.fixed_bytes * sequences + self.each_bytes * tokens
+
+    def _moving(self, moved: float) -> float:
+        return self.slow * moved if moved <= self.knee else self.base + self.fast * moved
+
+    def _lead(self, sequences: int, tokens: float) -> float:
+        """By how much moving takes longer than computing [s]."""
+        flops, moved = self._work(sequences, tokens)
+        return self._moving(moved) - self.per_flop * flops
+
 
 @dataclass
 class Lines:
@@ -444,6 +402,29 @@ class Lines:
     ends: list[int]
     fixed: list[int]
     each: list[int]
+
+
+def _draw(curves: Sequence[Curve], sequences: int) -> Lines:
+    """Draw the time of attention operators as lines in the tokens that all sequences see."""
+    knees = sorted({knee for curve in curves for knee in curve.knees(sequences)})
+    ends = [*(int(k) for k in knees if k < ENDLESS), ENDLESS]
+    lines = Lines([], [], [])
+    before = 0
+    for end in ends:
+        # Two whole numbers of tokens within the piece: a line goes through both.
+        a, b = before + 1, min(end, max(4 * before, MANY))
+        if b <= a:
+            b = a + 1
+        at_a, at_b = (
+            sum(curve.count * curve.decode_time(sequences, tokens) for curve in curves)
+            for tokens in (a, b)
+        )
+        each = (at_b - at_a) / (b - a)
+        lines.ends.append(end)
+        lines.each.append(round(each * TICKS))
+        lines.fixed.append(round((at_b - each * b) * TICKS))
+        before = end
+    return lines
 
 
 PLAIN_PAIRS: Callable[[int, int], int] = getattr(causal_pairs, "__wrapped__")  # noqa: B009
