@@ -7,7 +7,7 @@ all-reduce (sequence parallelism) move the same bytes around a ring.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, cast
 
@@ -24,7 +24,7 @@ from .collectives import (
 )
 from .errors import RooflmError
 from .experts import Experts, NoFeedForward
-from .layout import Layout, Rank, fullest, parts, shard
+from .layout import Layout, Rank, parts
 from .model import Group, Model, group_names
 from .passes import Operator, Precision, Segment
 from .readings import Q, is_zero, total
@@ -99,22 +99,6 @@ class Communication:
             case "point-to-point":
                 return point_to_point_time(self.bytes, link.bytes_per_s, link.latency_s)
         return time(self.bytes, self.ranks, link.bytes_per_s, link.latency_s)
-
-
-def communication_time(operators: Iterable[Communication]) -> Q:
-    """Add up the seconds of the collectives of a pass, none of them overlapped [s]."""
-    return total(o.count * o.seconds for o in operators)
-
-
-def communication(
-    model: Model, layout: Layout, segments: Sequence[Segment], precision: Precision, link: Link
-) -> list[Communication]:
-    """List what the fullest rank sends in a pass of the whole deployment.
-
-    Rows go out to experts and back in the format of activations, once to each rank; with dp = 1 all
-    ranks have them already. One hop between stages; a token waits for pp - 1 of them.
-    """
-    return list(_communication(fullest(shard(model, layout)), segments, precision, link))
 
 
 def sent_operators(

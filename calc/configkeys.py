@@ -312,8 +312,3 @@ class Keys:
 def _shown(value: Any) -> str:
     text = "null" if value is None else repr(value)
     return text if len(text) <= 40 else text[:37] + "..."
-
-
-def is_absent(value: object) -> bool:
-    """Tell whether neither a key nor a class default was found."""
-    return isinstance(value, Absent)

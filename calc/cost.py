@@ -165,7 +165,7 @@ def costs(row: dict[str, Any], case: Case, work: Work | None, how: Economics) ->
     if how.power_w is not None and rate is not None:
         energy = joules_per_token(how.power_w * devices, rate, how.pue)
     if work is None or work.phase == "served":
-        found = _step_costs(row, devices, rate, work, how)
+        found = _step_costs(devices, rate, work, how)
     else:
         found = _work_costs(row, case, work, devices, how)
     return {**found, "joules_per_token": energy}
@@ -179,7 +179,7 @@ def _rent(how: Economics, devices: Q, seconds: Q) -> Q:
 
 
 def _step_costs(
-    row: dict[str, Any], devices: int, rate: float | None, work: Work | None, how: Economics
+    devices: int, rate: float | None, work: Work | None, how: Economics
 ) -> dict[str, Any]:
     """Price the tokens that a step yields, or that clients are served."""
     output = None

@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from .errors import RooflmError, nearest
-from .presets import HOME, preset_names, preset_text
-from .schema import Field, check
-from .yamlfile import load_block
+from .errors import RooflmError
+from .presets import HOME, find_engine_entry, preset_names
+from .schema import Field
 
 MEMORY_FILE = HOME / "calc" / "engine_memory.yaml"
 GIB = 2**30
@@ -96,11 +95,7 @@ def memory_engines() -> list[str]:
 @cache
 def find_rules(name: str) -> Mapping[str, Any]:
     """Read how an engine reserves memory; raises `RooflmError` for an unknown one."""
-    names = memory_engines()
-    if name not in names:
-        fix = nearest(name, names) or f"Known: {', '.join(names)}."
-        raise RooflmError(f"no engine '{name[:40]}' whose memory is known", "--engine", fix)
-    return check(load_block(preset_text(MEMORY_FILE), name, MEMORY_FILE.name), RULES, name)
+    return find_engine_entry(MEMORY_FILE, name, RULES, "no engine '{}' whose memory is known")
 
 
 def usual(rules: Mapping[str, Any], key: str, asked: Asked, total: float, chip: str) -> Any:

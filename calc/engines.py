@@ -12,12 +12,11 @@ from functools import cache
 from typing import Any
 
 from .entries import figure_value
-from .errors import RooflmError, nearest
+from .errors import RooflmError
 from .estimate import TILE_ROWS, Constants, Kernel
 from .hardware import Machine
-from .presets import HOME, find_machine, preset_names, preset_text
-from .schema import ENGINE, check
-from .yamlfile import load_block
+from .presets import HOME, find_engine_entry, find_machine, preset_names
+from .schema import ENGINE
 
 ENGINES_FILE = HOME / "calc" / "engines.yaml"
 KERNELS = ("matmul", "matmul_fp8", "matmul_fp4", "decode", "prefill")
@@ -34,11 +33,7 @@ def engine_names() -> list[str]:
 @cache
 def find_engine(name: str) -> Mapping[str, Any]:
     """Read an engine of the registry; raises `RooflmError` for an unknown one."""
-    names = engine_names()
-    if name not in names:
-        fix = nearest(name, names) or f"Known: {', '.join(names)}."
-        raise RooflmError(f"unknown engine '{name[:40]}'", "--engine", fix)
-    return check(load_block(preset_text(ENGINES_FILE), name, ENGINES_FILE.name), ENGINE, name)
+    return find_engine_entry(ENGINES_FILE, name, ENGINE, "unknown engine '{}'")
 
 
 def find_constants(machine: Machine, engine: str | None = None) -> tuple[Constants | None, str]:

@@ -51,10 +51,10 @@ def say(line: str) -> None:
         sys.stderr.write(line + "\n")
 
 
-def nearest(name: str, known: Iterable[str], most: int = 3) -> str:
+def nearest(name: str, known: Iterable[str]) -> str:
     """Say which known names are meant by a misspelt one: "Did you mean x, y or z?", or nothing."""
     by_lower = {k.lower(): k for k in known}
-    close = difflib.get_close_matches(name.lower(), by_lower, n=most, cutoff=0.6)
+    close = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.6)
     if not close:
         return ""
     return f"Did you mean {either([by_lower[c] for c in close])}?"

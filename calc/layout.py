@@ -172,11 +172,6 @@ def fullest(ranks: Iterable[Rank]) -> Rank:
     return max(ranks, key=lambda r: total_parameters(r.model))
 
 
-def smallest(ranks: Iterable[Rank]) -> Rank:
-    """Find the rank with the fewest parameters."""
-    return min(ranks, key=lambda r: total_parameters(r.model))
-
-
 def tp_degrees(model: Model, experts: bool = True) -> list[int]:
     """List the numbers of ranks that can split every layer; experts: whether they are split too."""
     sizes = [size for layer in _layers(model) for size, _ in _sizes(layer)]

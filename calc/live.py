@@ -57,7 +57,7 @@ class Handing:
 
 
 @dataclass
-class Steps:
+class StepLog:
     """What a server told of its steps, in arrays."""
 
     parts: list[NDArray[np.float64]] = field(default_factory=list["NDArray[np.float64]"])
@@ -101,7 +101,7 @@ class Run:
     arrival: list[int]
     """When each request came, those of clients included; -1 where it has not [ticks]."""
     trace: Trace
-    steps: list[Steps]
+    steps: list[StepLog]
     """Of each server; those that compute prompts for others come last."""
     servers: list[Server]
     decoders: int
@@ -181,9 +181,9 @@ def _add(
 ) -> None:  # fmt: skip
     """Start the servers of a pool."""
     for _ in range(pool.servers):
-        steps = Steps()
+        steps = StepLog()
 
-        def record(rows: list[int], late: list[Late], steps: Steps = steps) -> None:
+        def record(rows: list[int], late: list[Late], steps: StepLog = steps) -> None:
             steps.record(rows, late)
             if len(rows) >= ROWS * WIDTH:
                 progress()

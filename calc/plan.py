@@ -116,7 +116,7 @@ def plan(
         "by": ask.aim,
         "basis": where.case.basis,
         "feasible": bool(good),
-        "reason": "" if good else _why_none(bad, near, ask),
+        "reason": "" if good else _why_none(bad, near),
         "capacity_bytes": where.case.limit[0],
         "layouts": len(good) + len(bad),
         "qualifying": len(good),
@@ -162,7 +162,7 @@ def solve_devices(where: Site, ask: Ask, progress: Progress = silent) -> dict[st
             f"{row['tokens_per_s']:,.4g} tokens/s"
         )
     else:
-        reason = f"none up to {MOST_SOLVED}: {_why_none(bad, _nearest(bad), ask)}"
+        reason = f"none up to {MOST_SOLVED}: {_why_none(bad, _nearest(bad))}"
     sentences = told(where, replace(ask, devices=(1, MOST_SOLVED)), [], good, False, [])
     return answer | {
         "reason": reason,
@@ -199,7 +199,7 @@ def _near_row(where: Site, near: Missed, ask: Ask) -> dict[str, Any]:
     return row_of(where, near, ask) | {"factor": near.factor}
 
 
-def _why_none(bad: Sequence[Missed], near: Missed | None, ask: Ask) -> str:
+def _why_none(bad: Sequence[Missed], near: Missed | None) -> str:
     """Say why no layout does what is asked."""
     if not bad:
         return "no layout has the degrees that are given"

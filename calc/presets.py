@@ -15,7 +15,7 @@ from .errors import RooflmError, nearest, printable
 from .hardware import Machine
 from .model import Model
 from .plain import is_map
-from .schema import DIMENSIONS, HARDWARE, MODEL
+from .schema import DIMENSIONS, HARDWARE, MODEL, Field, check
 from .yamlfile import Block, load, load_block, read_text, top_keys
 
 HOME = Path(__file__).resolve().parents[1]
@@ -35,6 +35,20 @@ def preset_text(path: Path) -> str:
 def preset_names(path: Path) -> list[str]:
     """List the presets of a file in the order in which it has them."""
     return [k for k in top_keys(preset_text(path), path.name) if k not in NOT_ENTRIES]
+
+
+def find_engine_entry(
+    file: Path, name: str, fields: dict[str, Field], unknown: str
+) -> Mapping[str, Any]:
+    """Read an engine of a registry; raises `RooflmError` with `unknown` for one it has not.
+
+    unknown: what is wrong, with `{}` for the name.
+    """
+    names = preset_names(file)
+    if name not in names:
+        fix = nearest(name, names) or f"Known: {', '.join(names)}."
+        raise RooflmError(unknown.format(printable(name, 40)), "--engine", fix)
+    return check(load_block(preset_text(file), name, file.name), fields, name)
 
 
 def find_model(

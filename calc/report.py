@@ -53,7 +53,7 @@ def page(ready: Ready, answer: Answer) -> str:
         *_expected(answer),
         *_variants(answer),
         *_facts(answer),
-        *_formulas(ready, answer),
+        *_formulas(ready),
         _section("What is taken for granted", _list(answer["assumptions"])),
         _section("The study", f"<pre><code>{escape(source)}</code></pre>"),
     ]
@@ -208,7 +208,7 @@ def _own_ids(text: str, prefix: str) -> str:
     return re.sub(r'(url\(|href=")#', rf"\1#{prefix}", text)
 
 
-def _formulas(ready: Ready, answer: Answer) -> Iterator[str]:
+def _formulas(ready: Ready) -> Iterator[str]:
     """Write the formula of each quantity, once for all variants that share it."""
     from .definitions import Question
     from .explain import formulas

@@ -69,14 +69,6 @@ def parameters(tensors: Mapping[str, Tensor]) -> int | None:
     return sum(t.elements for t in tensors.values() if t.dtype not in BUFFERS)
 
 
-def by_dtype(tensors: Mapping[str, Tensor]) -> dict[str, int]:
-    """Add up the bytes of tensors by dtype, the largest first [B]."""
-    sums: dict[str, int] = {}
-    for tensor in tensors.values():
-        sums[tensor.dtype] = sums.get(tensor.dtype, 0) + tensor.bytes
-    return dict(sorted(sums.items(), key=lambda item: -item[1]))
-
-
 def file_size(path: Path) -> int:
     """Bytes of a regular file [B]; a folder or a pipe in its place is an error."""
     try:

@@ -433,7 +433,7 @@ RATE_DIGITS = 2e-3
 """A rate is found to this share of it."""
 
 
-def details(service: Service, made: Run, warm_up: int) -> dict[str, Any]:
+def details(made: Run, warm_up: int) -> dict[str, Any]:
     """Tell a run over time and as distributions, for figures."""
     found = latencies(made, warm_up)
     return {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .live import Run, Steps
+from .live import Run, StepLog
 from .scheduler import TICKS, Server
 from .sharing_server import ReservingServer, SharingServer
 
@@ -191,7 +191,7 @@ def _least(summed: tuple[Array, Array], target: float) -> float:
     return float(values[min(place, len(values) - 1)])
 
 
-def gaps(steps: Sequence[Steps], since: float = 0.0) -> Gaps:
+def gaps(steps: Sequence[StepLog], since: float = 0.0) -> Gaps:
     """Collect the times between tokens of servers that decode, of steps from a time on [s]."""
     tables = [part.table() for part in steps]
     late = np.concatenate([part.late_tokens() for part in steps])

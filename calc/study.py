@@ -522,7 +522,7 @@ def _measured(
             if len(case.ranks) <= 1 and steps_of(study, words, case):
                 # What lacks a rate has rows with the reason.
                 with contextlib.suppress(RooflmError):
-                    return _by_arrays(ready, words, case, part, wanted)
+                    return _by_arrays(words, case, part, wanted)
         typed = {name: ",".join(map(str, values)) for name, values in part.items()}
         return _by_rows(ready, {**words, **typed}, wanted)
 
@@ -553,9 +553,8 @@ def _by_rows(ready: Ready, words: Words, wanted: Sequence[str]) -> Block:
 
 
 def _by_arrays(
-    ready: Ready, words: Words, case: Case, part: Mapping[str, Sequence[int]],
-    wanted: Sequence[str],
-) -> Block:  # fmt: skip
+    words: Words, case: Case, part: Mapping[str, Sequence[int]], wanted: Sequence[str]
+) -> Block:
     """Work a block of decode steps out in one evaluation of arrays."""
     import numpy as np
 

@@ -532,7 +532,7 @@ def served(words: Words, tell: Any = None) -> dict[str, Any]:
     if slo.says:
         answer["slo"] = asdict(slo)
     if runs:
-        answer |= details(service, runs[0], traffic.warm_up)
+        answer |= details(runs[0], traffic.warm_up)
     return answer
 
 

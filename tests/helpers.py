@@ -11,7 +11,11 @@ from typing import Any
 import pytest
 
 from rooflm.calc import __main__ as entry
+from rooflm.calc.communication import Communication, Link, Links, rank_messages
 from rooflm.calc.hardware import Machine
+from rooflm.calc.layout import Layout, fullest, shard
+from rooflm.calc.model import Model
+from rooflm.calc.passes import BF16, Segment
 
 
 def h100() -> Machine:
@@ -62,6 +66,14 @@ class Terminal:
         ran = self(*words, "--format", "json")
         assert ran.code == 0, ran.err
         return ran.json
+
+
+def messages(
+    model: Model, layout: Layout, segments: Sequence[Segment], link: Link
+) -> list[Communication]:
+    """List what the fullest rank of a layout within one node sends in a pass."""
+    rank = fullest(shard(model, layout))
+    return rank_messages(rank, segments, BF16, Links(link, node_devices=layout.devices))
 
 
 def only(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:

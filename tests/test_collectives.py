@@ -37,15 +37,16 @@ from rooflm.calc.collectives import (
     two_shot_time,
     two_shot_turn,
 )
-from rooflm.calc.communication import Communication, Link, communication
+from rooflm.calc.communication import Communication, Link
 from rooflm.calc.experts import distinct_experts
 from rooflm.calc.layout import Layout, Rank, shard
 from rooflm.calc.model import cache_elements, total_parameters
-from rooflm.calc.passes import BF16, decode
+from rooflm.calc.passes import decode
 from rooflm.calc.presets import find_model
 from rooflm.calc.timing import bandwidth_time, compute_time
 
 from .golden import table
+from .helpers import messages
 
 Inputs = dict[str, Any]
 CASES: dict[str, dict[str, Any]] = {c["id"]: c for c in table("cases_layout")["cases"]}
@@ -131,9 +132,7 @@ def pipeline(i: Inputs) -> Inputs:
     step = i["weights"], i["cache"]
     pp = pipeline_token_time(*step, stages, i["bandwidth"])
     tp = tensor_parallel_memory_time(*step, stages, 8, i["bandwidth"])
-    sent = communication(
-        find_model(i["model"]), Layout(pp=stages), decode(B, 4096), BF16, Link(50e9)
-    )
+    sent = messages(find_model(i["model"]), Layout(pp=stages), decode(B, 4096), Link(50e9))
     (hop,) = sent
     return {"pp_tpot": pp, "pp_throughput": B / pp, "tp_tpot": tp, "tp_throughput": B / tp,
             "hop_bytes": hop.bytes}  # fmt: skip

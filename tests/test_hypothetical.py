@@ -101,8 +101,21 @@ def test_scaled_figures_scale_what_they_limit(rooflm: Terminal) -> None:
 
 
 @pytest.mark.parametrize(
-    "factors", ["speed=2", "bandwidth", "bandwidth=0", "bandwidth=-1", "link=2,link=3", ""]
+    ("factors", "said"),
+    [
+        ("speed=2", "unknown value 'speed'"),
+        ("bandwidth", "'' is not a positive number"),
+        ("bandwidth=0", "'0' is not a positive number"),
+        ("bandwidth=-1", "'-1' is not a positive number"),
+        ("link=2,link=3", "'link' is scaled twice"),
+        ("", "unknown value ''"),
+    ],
 )
-def test_figures_that_cannot_be_scaled_are_refused(rooflm: Terminal, factors: str) -> None:
+def test_figures_that_cannot_be_scaled_are_refused(
+    rooflm: Terminal, factors: str, said: str
+) -> None:
     """An unknown figure and a factor that is not positive."""
-    assert rooflm("sweep", "llama-2-13b", "--on", "h100-sxm", "--hardware-scale", factors).code == 2
+    ran = rooflm("sweep", "llama-2-13b", "--on", "h100-sxm", "--hardware-scale", factors)
+
+    assert ran.code == 2
+    assert f"{said} (--hardware-scale)" in ran.err

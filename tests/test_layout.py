@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import fields
 from functools import cache
 from itertools import pairwise
@@ -12,7 +11,7 @@ import pytest
 
 from rooflm.calc.attention import Attention
 from rooflm.calc.collectives import distinct_destinations, replica_throughput
-from rooflm.calc.communication import Link, communication, communication_time
+from rooflm.calc.communication import Link
 from rooflm.calc.entries import build_model
 from rooflm.calc.errors import RooflmError
 from rooflm.calc.experts import Experts
@@ -23,7 +22,6 @@ from rooflm.calc.layout import (
     rank_ledger,
     remarks,
     shard,
-    smallest,
     tp_degrees,
 )
 from rooflm.calc.mlp import MLP
@@ -39,6 +37,8 @@ from rooflm.calc.model import (
 from rooflm.calc.passes import BF16, Segment, decode
 from rooflm.calc.presets import MODELS_FILE, find_model, load_all
 from rooflm.calc.timing import flops
+
+from .helpers import messages
 
 LINK = Link(450e9, 2e-6)
 FAR = 100_000
@@ -87,7 +87,7 @@ def test_one_device_holds_the_model_itself() -> None:
         assert rank.model == copy.model == model
         assert (rank.count, copy.count) == (1, 3)
         assert not remarks(model, Layout())
-        assert not communication(model, Layout(), decode(4, 100), BF16, LINK)
+        assert not messages(model, Layout(), decode(4, 100), LINK)
         assert rank_ledger(rank, decode(4, 100)) == ledger(model, decode(4, 100))
 
 
@@ -256,7 +256,6 @@ def test_only_the_ends_of_a_pipeline_have_tables() -> None:
     read = sum(o.count * o.weight_bytes for o in rank_ledger(middle, decode(8, 100)))
     assert read == 2 * total_parameters(middle.model)
     assert fullest([middle, first]) is first
-    assert smallest([first, middle]) is middle
 
 
 def test_uneven_experts_are_dealt_out() -> None:
@@ -388,7 +387,7 @@ def test_the_vocabulary_is_padded_and_told() -> None:
 
 def sent(name: str, layout: Layout, B: int = 16) -> dict[str, Any]:
     """List what a decode step of a preset sends, by name."""
-    found = communication(find_model(name), layout, decode(B, 4096), BF16, LINK)
+    found = messages(find_model(name), layout, decode(B, 4096), LINK)
     return {c.name: (c.count, c.kind, c.bytes, c.ranks) for c in found}
 
 
@@ -436,7 +435,7 @@ def test_ranks_with_parts_of_a_cache_gather_queries() -> None:
     """Queries of all heads are gathered, and outputs combined with a log-sum-exp each."""
     mixer = Attention(N=64, K=1, H=128)
     model = Model("one", D=8192, V=1024, groups=(Group(3, mixer, MLP(64)),))
-    found = communication(model, Layout(tp=8, cp=8), decode(8, 131072), BF16, LINK)
+    found = messages(model, Layout(tp=8, cp=8), decode(8, 131072), LINK)
     sizes = {c.name: (c.kind, c.bytes, c.ranks) for c in found}
 
     assert sizes["queries"] == ("all-gather", 131072, 8)
@@ -451,14 +450,13 @@ def test_stages_hand_the_stream_on() -> None:
 
 
 def test_no_link_costs_less_than_nothing() -> None:
-    """Every preset's communication has positive bytes and adds up."""
+    """Every preset's messages have positive bytes and take time."""
     for model in presets():
         for layout in layouts(model):
-            found = communication(model, layout, decode(384, 100), BF16, LINK)
+            found = messages(model, layout, decode(384, 100), LINK)
             assert found
             assert all(c.bytes > 0 and c.ranks > 1 and c.count > 0 for c in found)
-            time = sum(c.count * c.seconds for c in found)
-            assert math.isclose(communication_time(found), time, rel_tol=1e-9)
+            assert all(c.seconds > 0 for c in found)
 
 
 def test_an_unknown_mixer_is_whole_without_tensor_parallelism() -> None:

@@ -13,7 +13,7 @@ import pytest
 from rooflm.calc import queueing
 from rooflm.calc.asked import case_of
 from rooflm.calc.errors import RooflmError
-from rooflm.calc.live import Handing, Pool, Run, Steps, run
+from rooflm.calc.live import Handing, Pool, Run, StepLog, run
 from rooflm.calc.scheduler import TICKS, Counted, Limits, Server, new_trace
 from rooflm.calc.served import (
     Slo,
@@ -425,7 +425,7 @@ def test_latencies_are_those_of_a_loop_over_tokens(first: str) -> None:
 
 def by_step(work: Workload, cost: Any, limits: Limits) -> dict[str, Any]:
     """Serve step by step: each has a row of its own, whose free units are those during it."""
-    steps = Steps()
+    steps = StepLog()
     server = Server(cost, limits, new_trace(len(work.prompt)), record=steps.record)
     for i, arrival in enumerate(work.arrival):
         server.submit(i, arrival, work.prompt[i], work.output[i])

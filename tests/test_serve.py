@@ -11,7 +11,7 @@ import pytest
 from rooflm.calc.errors import Exit, RooflmError
 from rooflm.calc.live import run
 from rooflm.calc.scheduler import TICKS, Server
-from rooflm.calc.serve import Service, Traffic, at_rate, capacity, find_rate, simulate
+from rooflm.calc.serve import RATE_DIGITS, Service, Traffic, at_rate, capacity, find_rate, simulate
 from rooflm.calc.served import Slo, interval, latencies, met
 from rooflm.calc.step_cost import Steps
 from rooflm.calc.typed_serve import find_service, find_traffic
@@ -430,13 +430,19 @@ def test_a_found_rate_is_the_mean_of_replications(rooflm: Terminal) -> None:
 
 
 def test_a_found_rate_can_be_served(rooflm: Terminal) -> None:
-    """A promise that any stable rate keeps finds one that is stable, with its waits."""
+    """A promise that any stable rate keeps finds the capacity, at which all requests keep it."""
     answer = rooflm.json(
         *SERVE, "--find-rate", "--slo-itl", "10s", "--requests", "300", "--replications", "1",
     )  # fmt: skip
 
+    found = answer["found_rate"]
     assert answer["stable"]
-    assert answer["ttft_s"]["mean"] is not None
+    assert found["limit"] == "capacity"
+    assert found["rate_requests_per_s"] == pytest.approx(
+        found["capacity_requests_per_s"], rel=RATE_DIGITS
+    )
+    assert answer["attainment"] == 1
+    assert 0 < answer["ttft_s"]["mean"] < answer["ttft_s"]["p99"] < answer["duration_s"]
 
 
 def test_an_impossible_promise_is_refused() -> None:
