@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 PYTHON ?= .venv/bin/python
-.PHONY: help install test fuzz lint types docs figures benchmarks wheel check clean
+.PHONY: help install test fuzz coverage lint types docs figures benchmarks wheel check clean
 
 help: ## list these tasks
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -13,6 +13,11 @@ test: ## run the suite
 
 fuzz: ## give every parser 100,000 inputs and every option all words, for a night
 	FUZZ_INPUTS=100000 $(PYTHON) -m pytest tests/test_fuzz.py
+
+coverage: ## run the suite and tell which branches of calc/ it leaves out
+	$(PYTHON) -m coverage erase
+	$(PYTHON) -m coverage run -m pytest
+	$(PYTHON) -m coverage combine -q && $(PYTHON) -m coverage report
 
 lint: ## check style and spelling
 	$(PYTHON) -m ruff check . && $(PYTHON) -m ruff format --check . && $(PYTHON) -m codespell_lib
@@ -47,4 +52,4 @@ wheel: ## build the wheel and run the tests of commands and files against it, aw
 check: lint types test wheel ## everything that continuous integration runs
 
 clean: ## remove what these tasks made
-	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .coverage*

@@ -10,13 +10,14 @@ from rooflm.calc.attention import attention_bytes
 from rooflm.calc.entries import build_model
 from rooflm.calc.matmul import matmul_bytes
 from rooflm.calc.mixers import WHERE, mixer_class
-from rooflm.calc.mlp import mlp_bytes
+from rooflm.calc.mlp import mlp_bytes, mlp_parameters
 from rooflm.calc.model import (
     NORM_WEIGHTS,
     Group,
     Model,
     active_parameters,
     cache_elements,
+    embedding_parameters,
     ledger,
     parameters,
     state_elements,
@@ -25,7 +26,9 @@ from rooflm.calc.model import (
 )
 from rooflm.calc.passes import Segment, decode
 from rooflm.calc.presets import MODELS_FILE, find_model, load_all, preset_names
+from rooflm.calc.rwkv import rwkv7_parameters
 from rooflm.calc.side_by_side import SideBySide
+from rooflm.calc.ssm import mamba2_parameters, mamba_parameters
 from rooflm.calc.timing import flops
 
 from .golden import table
@@ -194,3 +197,25 @@ def test_the_ledger_moves_what_the_textbook_formulas_say() -> None:
     assert ops["attention"].operator_bytes == attention_bytes(B, S, T, N, K, H)
     assert ops["mlp up"].operator_bytes + ops["mlp down"].operator_bytes == mlp_bytes(B * T, D, F)
     assert ops["head"].weight_bytes == 2 * 128256 * D
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "expected"),
+    [
+        ("llama-2-13b", "embedding", embedding_parameters(32000, 5120)),
+        ("llama-2-13b", "mlp", 40 * mlp_parameters(5120, 13824)),
+        ("mamba-2.8b", "linear_mixer", 64 * mamba_parameters(2560, 5120, 16, 160)),
+        # The gated norm of 5,120 weights stands among the norms.
+        ("mamba-2-2.7b", "linear_mixer", 64 * (mamba2_parameters(2560, 80, 64, 128, 1) - 5120)),
+    ],
+)
+def test_closed_forms_count_the_weights_of_a_part(name: str, part: str, expected: int) -> None:
+    """Letters of the configs in one formula make what the tensors of the part add up to."""
+    assert parameters(find_model(name))[part] == expected
+
+
+def test_the_formula_of_the_rwkv_7_paper_counts_the_whole_model() -> None:
+    """Appendix of arXiv 2503.14456: the letters of the 2.9B model, its first layer included."""
+    paper = rwkv7_parameters(L=32, D=2560, V=65536, w=96, a=96, v=64, g=320)
+
+    assert total_parameters(find_model("rwkv-7-2.9b")) == paper
