@@ -279,6 +279,13 @@ def _text(method: _Method, layers: Sequence[Collection[str]]) -> str:
     return ",".join([*words, f"rest={method.main or SIXTEEN}"])
 
 
+_FEED_FORWARD = (
+    ("gate_proj", "up_proj", "down_proj"),
+    ("gate_up_proj", "down_proj"),
+    ("up_proj", "down_proj"),
+    ("w1", "w2", "w3"),
+)
+"""Matrices of an MLP or an expert in the checkpoints of different classes."""
 _NAMES: dict[str, tuple[tuple[str, ...], ...]] = {
     "attention": tuple(
         tuple(f"{block}.{name}" for name in names)
@@ -294,22 +301,12 @@ _NAMES: dict[str, tuple[tuple[str, ...], ...]] = {
     "mlp": tuple(
         tuple(f"{block}.{name}" for name in names)
         for block in ("mlp", "feed_forward")
-        for names in (
-            ("gate_proj", "up_proj", "down_proj"),
-            ("gate_up_proj", "down_proj"),
-            ("up_proj", "down_proj"),
-            ("w1", "w2", "w3"),
-        )
+        for names in _FEED_FORWARD
     ),
     "experts": tuple(
         tuple(f"{block}.experts.0.{name}" for name in names)
         for block in ("mlp", "feed_forward", "block_sparse_moe")
-        for names in (
-            ("gate_proj", "up_proj", "down_proj"),
-            ("gate_up_proj", "down_proj"),
-            ("up_proj", "down_proj"),
-            ("w1", "w2", "w3"),
-        )
+        for names in _FEED_FORWARD
     ),
     "shared_experts": tuple(
         tuple(f"{block}.{shared}.{name}" for name in ("gate_proj", "up_proj", "down_proj"))

@@ -16,7 +16,7 @@ from .hardware import Machine
 from .model import Model
 from .plain import is_map
 from .schema import DIMENSIONS, HARDWARE, MODEL, Field, check
-from .yamlfile import Block, load, load_block, read_text, top_keys
+from .yamlfile import Block, is_file, load, load_block, read_text, top_keys
 
 HOME = Path(__file__).resolve().parents[1]
 MODELS_FILE = HOME / "models.yaml"
@@ -169,19 +169,12 @@ def _is_file_name(text: str) -> bool:
     if stem.endswith((".yaml", ".yml", ".json", ".gguf", "/")) or stem.startswith((".", "/", "~")):
         return True
     # org/name is a Hugging Face name unless such a file is there.
-    return ("/" in stem or "\\" in stem) and _is_file(text)
-
-
-def _is_file(text: str) -> bool:
-    try:
-        return Path(text).is_file()
-    except (OSError, ValueError):
-        return False
+    return ("/" in stem or "\\" in stem) and is_file(text)
 
 
 def _from_file(text: str, what: str, fields: Mapping[str, Any]) -> tuple[str, Block]:
     """Take an entry out of a user's file: the only one, or the one named after a #."""
-    stem, _, entry = (text, "", "") if _is_file(text) else text.partition("#")
+    stem, _, entry = (text, "", "") if is_file(text) else text.partition("#")
     whole, names = _own(stem, what, fields)
     if not entry and len(names) > 1:
         shown = ", ".join(names[:8])

@@ -14,13 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from .errors import RooflmError, check_choice, nearest, printable
 from .lengths import parse_lengths
 from .scheduler import TICKS
 from .units import LARGEST, parse_count, parse_share, show_number
+from .yamlfile import is_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -118,33 +118,26 @@ def parse_law(text: str, option: str) -> Lengths:
         return _LAWS[name.lower()](text, rest, option)
     if text.strip().startswith("@"):
         path = text.strip()[1:]
-        if not _is_file(path):
+        if not is_file(path):
             raise RooflmError(f"no file '{printable(path, 100)}'", option, "@ takes a file.")
         return _of_file(path, option)
     nominal, at, ratio = text.partition("@")
-    if at and not _is_file(text):
+    if at and not is_file(text):
         most = parse_count(nominal, option)
         # The benchmarks multiply floats and cut, and so does this.
         least = max(1, int(most * parse_share(ratio, option, whole=True)))
         return _uniform_from(text, least, most)
-    if re.match(r"[0-9.]", text.strip()) and not _is_file(text):
+    if re.match(r"[0-9.]", text.strip()) and not is_file(text):
         if "-" in text:
             fix = f"Write uniform:{printable(text.strip(), 40)}."
             raise RooflmError(f"'{printable(text, 40)}' is not a length", option, fix)
         value = parse_count(text, option)
         return _uniform_from(text, value, value)
-    if _is_file(text):
+    if is_file(text):
         return _of_file(text, option)
     what = f"'{printable(text, 40)}' is not a length"
     close = nearest(name, LAWS)
     raise RooflmError(what, option, f"{close} {FORMS}" if close else FORMS)
-
-
-def _is_file(text: str) -> bool:
-    try:
-        return Path(text).is_file()
-    except (OSError, ValueError):
-        return False
 
 
 def _of_file(path: str, option: str) -> Lengths:

@@ -87,6 +87,14 @@ def read_text(path: Path, largest: int = LARGEST_FILE) -> str:
     return text.replace("\r\n", "\n")
 
 
+def is_file(text: str) -> bool:
+    """Tell whether what somebody typed is the path of a file."""
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):
+        return False
+
+
 @cache
 def top_keys(text: str, path: str) -> Mapping[str, tuple[int, int, int]]:
     """Find the top-level keys of a block-style file without parsing it.

@@ -1,0 +1,171 @@
+"""What is asked for in vain ends with exit code 2, what is wrong, where, and how to mend it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rooflm.calc.entries import build_machine, build_model
+from rooflm.calc.errors import Exit, RooflmError
+from rooflm.calc.yamlfile import load
+
+from .helpers import Terminal
+
+ON = "llama-3-8b --on h100-sxm"
+LOAD = f"serve {ON} --prompt 512 --output-tokens 64"
+TREE = "speculate llama-3-70b --on 8xh100-sxm --draft medusa:3"
+STUDY = str(Path(__file__).resolve().parents[1] / "studies" / "batch_sweep.yaml")
+
+
+@pytest.mark.parametrize(
+    ("words", "what", "where", "fix"),
+    [
+        (f"sweep {ON} --phase prefill --output-tokens 5", "a prefill generates one token",
+         "--output-tokens", "Add --phase request."),
+        (f"sweep {ON} --phase prefill --prompt 100 --prefix 2000",
+         "a prefix of 2,000 tokens is longer than the prompt of 100", "--prefix", ""),
+        (f"sweep {ON} --calibration x.json --engine vllm", "a calibration is its own engine",
+         "--engine", "Leave it out."),
+        (f"sweep {ON} --gpu-layers 99", "llama-3-8b has 32 layers, not 99", "--gpu-layers",
+         "Possible: 0 to 32."),
+        (f"sweep {ON} --gpu-layers 3 --accounting lecture",
+         "the lecture's accounting keeps all layers on the device", "--gpu-layers",
+         "Leave out one of the two options."),
+        (f"sweep {ON} --reserve 1e19", "1e19 is above 1e18 bytes", "--reserve", "Is it a slip?"),
+        (f"sweep {ON} --draw heatmap", "nothing is drawn", "--draw", "Say --plot FILE, or"),
+        (f"sweep {ON} --plot x.svg --draw heatmap:x", "'x' has no value", "--draw",
+         "Write heatmap:x=batch."),
+        (f"fit {ON} --batch 1:1000 --context 1:1000", "1,000,000 points are more than 2,000",
+         "--batch, --context", "`rooflm sweep` takes more."),
+        (f"fit {ON} --engine vllm --reserve 1GB",
+         "an engine knows of no reserve: --non-torch is what others use", "--reserve",
+         "Leave out one of the options."),
+        (f"fit {ON} --engine vllm --lora 16x2",
+         "the room that engines keep for adapters is not modelled", "--lora", "Leave out one"),
+        (f"fit {ON} --engine vlm", "no engine 'vlm' whose memory is known", "--engine",
+         "Did you mean vllm?"),
+        (f"sweep {ON} --engine vlm", "unknown engine 'vlm'", "--engine", "Did you mean vllm?"),
+        (f"roofline {ON} --batch 1:1000", "1,000 rooflines are more than 64", "--on, --batch", ""),
+        (f"explain bound_s {ON} --engine vllm", "bound_s is no estimate", "--engine",
+         "Leave the option out."),
+        (f"solve devices {ON} --latency 20ms --tp 2", "the layout is solved for", "--tp",
+         "Leave the option out."),
+        (f"solve batch {ON} --latency 20ms --share 0.5", "one target at a time",
+         "--latency and --share", "Ask twice."),
+        (f"calibrate {ON}", "a measured step is needed", "--measured", 'Say --measured "batch=1'),
+        ("quantize", "numbers are needed", "--values", "Say either FILE or --values"),
+        ("quantize --values 1,2 --unsigned --symmetric", "symmetric codes are signed",
+         "--unsigned", "Leave out --unsigned or --symmetric."),
+        ("quantize --values 1,2 --scale 0", "0 is no scale: it has to be above 0", "--scale", ""),
+        ("quantize --values 1,2 --scale 1 --per channel",
+         "a given scale is one for all numbers", "--per", "Add --per tensor, or leave out"),
+        ("quantize --values 1,x", "'x' is not a number", "--values", "Write 5.2342,1.5."),
+        ("quantize --values 1,2 --group 2", "only groups have a size", "--group",
+         "Add --per group."),
+        (f"study {STUDY} {STUDY}", "one study at a time is run", "FILE.yaml",
+         "Several go with --check."),
+        ("speculate --p 0.5,0.4 --q 0.5,0.5", "a law adds up to 1, not 0.9", "--p",
+         "Write fractions where decimals round"),
+        (f"{TREE} --acceptance 0.7 --tree 0;1", "a tree has accuracies", "--acceptance",
+         "Say --acceptance 0.8, or --tree with --accuracies."),
+        (f"{TREE} --acceptance 0.7 --accuracies 0.6;0.5", "accuracies are those of a tree",
+         "--accuracies", "Say --tree as well."),
+        (f"{TREE} --tree 0;x --accuracies 0.6;0.5", "'x' is no path of a tree", "--tree",
+         "Write 0;1;0,0;0,1: ranks from the root on."),
+        (f"{TREE} --tree 0;0,0;0,0,0 --accuracies 0.6;0.5", "node 0,0,0 has no accuracy",
+         "--accuracies", "Give each depth an accuracy for each rank"),
+        (f"{TREE} --tree 0;1 --accuracies 0.6,0.6;0.5,0.1",
+         "the candidates of depth 1 are right 1.2 times in one", "--accuracies",
+         "They add up to at most 1."),
+        (LOAD, "how requests come is needed", "--rate",
+         "Say --rate 4, --clients 16 or --trace FILE."),
+        (f"{LOAD} --rate 4 --clients 4",
+         "requests come at a rate, from clients, or as a trace says", "--clients",
+         "Say one of them."),
+        (f"{LOAD} --find-rate", "a rate is found for a promise", "--find-rate",
+         "Say --slo-ttft 500ms."),
+        (f"{LOAD} --find-rate --slo-itl 1s --clients 4",
+         "a rate is found for requests that are drawn", "--find-rate",
+         "Leave out --clients and --trace."),
+        (f"{LOAD} --rate 4 --burstiness 2 --arrivals constant",
+         "a burstiness means nothing to requests that come constant", "--burstiness",
+         "Leave it out, or say --arrivals poisson."),
+        (f"{LOAD} --rate 4 --gpu-layers 3", "layers in host memory are not simulated",
+         "--gpu-layers", ""),
+    ],
+)  # fmt: skip
+def test_options_in_vain_say_what_is_wrong_and_how_to_mend_it(
+    rooflm: Terminal, words: str, what: str, where: str, fix: str
+) -> None:
+    """The form of errors is WHAT (WHERE). FIX."""
+    ran = rooflm(*words.split(" "))
+
+    assert (ran.code, ran.out) == (Exit.USAGE, "")
+    assert f"rooflm: error: {what} ({where})." in ran.err
+    assert fix in ran.err
+
+
+def test_a_plan_without_a_layout_says_so(rooflm: Terminal) -> None:
+    """Sixty-four ranks on one device or two: nothing was tried, and the answer is no."""
+    ran = rooflm(*f"plan {ON} --devices 1:2 --tp 64 --latency 40ms --format json".split(" "))
+
+    assert ran.code == Exit.NO
+    assert ran.json["reason"] == "no layout has the degrees that are given"
+
+
+DIMS = "dims: {D: 64, F: 128, N: 4, K: 2, H: 16, L: 4, V: 100}"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "what"),
+    [
+        (f"{DIMS}\n  kinds: {{a: {{}}}}", 3, "mine has kinds of layers but no pattern"),
+        (f"{DIMS}\n  kinds: {{a: {{}}, b: {{}}}}\n  pattern: [a]", 3, "no layer is of kind 'b'"),
+        (f"{DIMS}\n  kinds: {{a: {{}}}}\n  pattern: [0*a]", 4, "'0*a' is not a kind or COUNT*KIND"),
+        (f"{DIMS}\n  kinds: {{a: {{}}}}\n  pattern: [c]", 4, "no kind of layer 'c'"),
+        (f"{DIMS}\n  rwkv7: {{}}\n  conv: {{}}", 4, "a layer has one mixer, not rwkv7 and conv"),
+        (f"{DIMS}\n  mixer: both", 3, "side by side with attention there has to be another mixer"),
+        (f"{DIMS}\n  window: 8\n  chunk: 8", 4, "a layer has a window or a chunk, not both"),
+        (f"{DIMS}\n  value_is_key: true\n  value_width: 8", 4, "values that are keys are H wide"),
+        (f"{DIMS}\n  mixer: none\n  mla: {{c: 8, r: 8, d: 8, v: 8}}", 4,
+         "a layer with mixer: none has no 'mla'"),
+        (f"{DIMS}\n  mla: {{c: 8, r: 8, d: 8, v: 8}}\n  gate: width", 4,
+         "the gate of latent attention is one number a head"),
+        ("dims: {D: 64, F: 128, H: 16, L: 4, V: 100}", 2, "attention needs 'N'"),
+        ("dims: {D: 64, N: 4, K: 2, H: 16, L: 4, V: 100}", 2, "a dense layer needs 'F'"),
+        (f"{DIMS}\n  bias: [all]", 3, "mine.bias must be a list out of"),
+        (f"{DIMS}\n  kinds: 5", 3, "mine.kinds must hold keys such as"),
+        (f"{DIMS}\n  tied: maybe", 3, "mine.tied must be true or false, not 'maybe'"),
+        (f"{DIMS}\n  source:", 3, "mine.source must be text, not nothing"),
+    ],
+)  # fmt: skip
+def test_a_model_entry_names_the_place_of_its_mistake(text: str, line: int, what: str) -> None:
+    """The line is that of the key that has to be changed, counted by hand."""
+    block = load(f"mine:\n  {text}\n", "own.yaml").under("mine")
+
+    with pytest.raises(RooflmError) as refused:
+        build_model("mine", block)
+
+    assert refused.value.what.startswith(what)
+    assert str(refused.value.where).startswith(f"own.yaml:{line}:")
+
+
+@pytest.mark.parametrize(
+    ("figure", "what"),
+    [
+        ("{sauce: x, value: 1}", "has an unknown key 'sauce'"),
+        ("{source: x}", "lacks 'value'"),
+        ("fast", "must be a number between"),
+    ],
+)
+def test_a_figure_of_a_machine_is_a_number_with_its_source(figure: str, what: str) -> None:
+    """A figure is a number, or a number and where it comes from."""
+    text = f"mine:\n  name: Mine\n  kind: gpu\n  bandwidth_bytes_per_s: {figure}\n"
+
+    with pytest.raises(RooflmError) as refused:
+        build_machine("mine", load(text, "own.yaml").under("mine"))
+
+    assert what in refused.value.what
+    assert "bandwidth" in refused.value.what
+    assert str(refused.value.where).startswith("own.yaml:4:")
