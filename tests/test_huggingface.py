@@ -543,6 +543,13 @@ def test_missing_sizes_name_the_key_and_its_aliases(key: str) -> None:
         ({"model_type": "qwen2", "layer_types": ["mamba"] * 32}, "recurrent state"),
         ({"model_type": "qwen2", "layer_types": ["full_attention"]}, "list of 32 words"),
         ({"layer_types": ["sliding_attention"] * 32}, "does not have"),
+        ({"model_type": "qwen2", "layer_types": ["odd"] * 32}, "unknown word 'odd' in layer_types"),
+        ({"model_type": "exaone4", "sliding_window_pattern": "LXG"}, "Letters L and G"),
+        ({"model_type": "llama4_text", "no_rope_layers": [1, 0]}, "a 0 or 1 for each layer"),
+        (
+            {"model_type": "llama4_text", "layer_types": ["sliding_attention"] * 32},
+            "layer_types has windows, which llama4_text does not have",
+        ),
         ({"num_key_value_heads": 5}, "32 query heads cannot share 5 key/value heads"),
         ({"num_attention_heads": 24, "num_key_value_heads": 8}, "24 heads do not divide"),
         ({"hidden_size": True}, "hidden_size is True"),

@@ -15,7 +15,9 @@ from .helpers import Terminal
 ON = "llama-3-8b --on h100-sxm"
 LOAD = f"serve {ON} --prompt 512 --output-tokens 64"
 TREE = "speculate llama-3-70b --on 8xh100-sxm --draft medusa:3"
-STUDY = str(Path(__file__).resolve().parents[1] / "studies" / "batch_sweep.yaml")
+DRAFTED = "speculate llama-3-70b --on 8xh100-sxm --acceptance 0.7"
+ROOT = Path(__file__).resolve().parents[1]
+STUDY, TRACE = ROOT / "studies" / "batch_sweep.yaml", ROOT / "traces" / "chat.csv"
 
 
 @pytest.mark.parametrize(
@@ -78,6 +80,46 @@ STUDY = str(Path(__file__).resolve().parents[1] / "studies" / "batch_sweep.yaml"
         (f"{TREE} --tree 0;1 --accuracies 0.6,0.6;0.5,0.1",
          "the candidates of depth 1 are right 1.2 times in one", "--accuracies",
          "They add up to at most 1."),
+        ("speculate", "a target is needed", "TARGET", "Say TARGET with --draft, or --p and --q"),
+        ("speculate --p 0.5,0.5", "both laws are needed", "--p, --q", "Say --p 0.8,0.2 --q"),
+        ("speculate --p 0.5,0.5 --q 0.5,0.5 --on h100-sxm",
+         "this is asked of a model on a machine", "--on", "Say TARGET, or leave the option out."),
+        ("speculate llama-3-70b --draft llama-3-8b --acceptance 0.7", "a machine is needed",
+         "--on", "Say --on 8xh100-sxm."),
+        (f"{TREE} --acceptance 0.7 --draft-tokens 99", "99 drafted tokens are more than 3 heads",
+         "--draft-tokens", ""),
+        (f"{DRAFTED} --draft llama-3-8b --tp 8 --draft-tp 3",
+         "3 ranks of a draft are no part of 8", "--draft-tp", "Take a divisor."),
+        (f"{DRAFTED} --draft llada-8b", "llada-8b denoises", "--draft", "Draft with a decoder."),
+        (f"{DRAFTED} --draft medusa:999", "999 heads are more than 64", "--draft",
+         "Is it a slip?"),
+        (f"{DRAFTED} --draft llama-3-8b --batch 1:1000 --context 1:1000",
+         "1,000,000 rounds are more than 2,000", "--batch, --context, --draft-tokens",
+         "Take a larger step."),
+        ("speculate llada-8b --on h100-sxm --draft llama-3-8b --acceptance 0.7",
+         "llada-8b denoises: it has no next token to draft", "TARGET", ""),
+        (f"{TREE} --tree 0,0 --accuracies 0.6;0.5", "node 0,0 has no parent", "--tree", ""),
+        (f"{TREE} --tree 0;0 --accuracies 0.6;0.5", "node 0 is there twice", "--tree", ""),
+        (f"{LOAD} --rate 4 --draft llama-3-8b --acceptance 0.7",
+         "how many tokens a round drafts is needed", "--draft-tokens", "Say --draft-tokens 4."),
+        (f"{LOAD} --rate 4 --draft medusa:3 --acceptance 0.7 --draft-tokens 9",
+         "the draft makes at most 3 tokens", "--draft-tokens", "Take fewer."),
+        (f"{LOAD} --rate 4 --unit-cost --draft medusa:3 --acceptance 0.7 --draft-tokens 3",
+         "steps that take a second each know of no draft", "--unit-cost", "Leave out one"),
+        (f"serve {ON} --rate 4 --trace {TRACE} --scale 2",
+         "a rate takes the place of the times that would be scaled", "--scale", "Leave out one"),
+        ("serve gemma-3-27b --on h200-sxm --rate 4 --prompt 512 --output-tokens 64 --prefix 100",
+         "prefixes are shared where all layers keep all tokens; this model's do not", "--prefix",
+         "Leave it out."),
+        (f"solve batch {ON} --when compute-bound --time-model bandwidth",
+         "the time model bandwidth counts no compute", "--time-model", "Leave the option out."),
+        (f"sweep {ON} --chart --format json", "a chart stands below a table, and not in json",
+         "--chart", "Leave out one of the two options."),
+        ("fit llada-8b --on h100-sxm --engine vllm",
+         "a diffusion model without a cache has no pool", "MODEL", "Leave out one of the options."),
+        # 100 GB are 100e9 / 2^30 GiB; the H100 reports 85,520,809,984 B.
+        (f"fit {ON} --engine vllm --non-torch 100GB", "93.13 GiB are more than the device has",
+         "--non-torch", "It has 79.65 GiB."),
         (LOAD, "how requests come is needed", "--rate",
          "Say --rate 4, --clients 16 or --trace FILE."),
         (f"{LOAD} --rate 4 --clients 4",
