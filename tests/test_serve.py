@@ -380,7 +380,7 @@ def test_the_capacity_does_not_hang_on_the_number_of_requests(law: str) -> None:
 
 @pytest.mark.parametrize("slo", [Slo(ttft_s=0.1), Slo(itl_s=0.009), Slo(0.1, 0.0095, 4.0)])
 def test_a_found_rate_is_where_the_promise_begins_to_break(slo: Slo) -> None:
-    """Direct runs with the same seed: at 0.98 of the rate it is kept, and at 1.02 it is not."""
+    """Direct runs with the same seed: at the rate it is kept, and soon above it is not."""
     service, traffic = served_by()
     share = 0.9
 
@@ -390,9 +390,9 @@ def test_a_found_rate_is_where_the_promise_begins_to_break(slo: Slo) -> None:
     assert told["rate_requests_per_s"] == rate
     kept = [
         met(latencies(simulate(service, traffic.make(part * rate, 0)), traffic.warm_up), slo).mean()
-        for part in (0.98, 1.02)
+        for part in (1.0, 1.002, 1.005, 1.01, 1.02, 1.03)
     ]
-    assert kept[0] >= share > kept[1]
+    assert kept[0] >= share > min(kept[1:])
 
 
 def test_a_stricter_promise_gives_no_larger_rate() -> None:
@@ -439,7 +439,7 @@ def test_a_found_rate_can_be_served(rooflm: Terminal) -> None:
     assert answer["stable"]
     assert found["limit"] == "capacity"
     assert found["rate_requests_per_s"] == pytest.approx(
-        found["capacity_requests_per_s"], rel=RATE_DIGITS
+        found["capacity_requests_per_s"] * (1 - RATE_DIGITS)
     )
     assert answer["attainment"] == 1
     assert 0 < answer["ttft_s"]["mean"] < answer["ttft_s"]["p99"] < answer["duration_s"]
