@@ -210,3 +210,27 @@ def test_a_compute_bound_step_has_more_compute_than_memory_time() -> None:
 
     assert computing + moving == pytest.approx(step_s(case, 400, 32), rel=1e-12)
     assert computing > moving
+
+
+def test_the_context_that_turns_the_regime_is_where_a_sweep_turns(rooflm: Terminal) -> None:
+    """Four hundred sequences compute longer up to a context, and move longer beyond it."""
+    words = ("llama-3-8b", "--on", "h100-sxm", "--batch", "400")
+
+    answer = rooflm.json("solve", "context", *words, "--when", "compute-bound")
+
+    last = answer["value"]
+    rows = rooflm.json("sweep", *words, "--context", f"{last},{last + 1}")["rows"]
+    assert answer["reason"].startswith("longest context")
+    assert [row["regime"] for row in rows] == ["compute", "memory"]
+
+
+def test_few_sequences_are_memory_bound_at_any_context(rooflm: Terminal) -> None:
+    """Four rows of a matmul are far below the ridge, and attention is as well."""
+    words = ("llama-3-8b", "--on", "h100-sxm", "--batch", "4")
+
+    ran = rooflm("solve", "context", *words, "--when", "compute-bound", "--format", "json")
+
+    assert ran.code == 1
+    assert ran.json["reason"] == "none: 4 sequences are memory-bound at any context"
+    rows = rooflm.json("sweep", *words, "--context", "1,1024,128Ki")["rows"]
+    assert {row["regime"] for row in rows} == {"memory"}

@@ -876,3 +876,21 @@ def test_blocks_cover_the_points(tmp_path: Path) -> None:
     apart = ready_of(tmp_path, BASE + own)
     assert [points for points, _ in blocks(apart)] == [1, 1, 1]
     assert apart.points == len(all_rows(apart)) == 3
+
+
+def test_figures_of_a_study_are_written_under_their_names(rooflm: Terminal, tmp_path: Path) -> None:
+    """One file for each entry of `figures`, none for anything else; a wrong place is named."""
+    text = (
+        f"title: t\n{BASE}grid: {{batch: [1, 8]}}\nmeasure: [time_s]\n"
+        "figures:\n- {kind: roofline, name: roofs}\n- {kind: tornado, name: wind}\n"
+    )
+    path = tmp_path / "s.yaml"
+    path.write_text(text)
+
+    ran = rooflm("study", str(path), "--figures", str(tmp_path / "out"))
+
+    assert ran.code == Exit.USAGE
+    assert "2 rows are meant; sensitivities are those of one" in ran.err
+    path.write_text(text.replace("wind}", "wind, at: {batch: 8}}"))
+    assert rooflm("study", str(path), "--figures", str(tmp_path / "out")).code == Exit.DONE
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {"roofs.svg", "wind.svg"}
