@@ -226,3 +226,157 @@ def test_an_operator_multiplies_in_the_format_of_its_weights() -> None:
             # Scores of latents stay in the format of the cache, whatever multiplies beside them.
             at_fp8 = small.weight_bytes < wide.weight_bytes and small.part != "attention"
             assert small.compute == ("fp8" if at_fp8 else ""), (model.name, small.name)
+
+
+# A pass of two sequences, three tokens after four: 6 rows, queries at positions 5, 6 and 7, 18 pairs
+# a sequence. Elements are two bytes, those of states four.
+WORK: list[tuple[Any, dict[str, tuple[float, float, float, float]]]] = [
+    (Attention(N=6, K=2, H=5, H_v=3, gate="width", extra=6, out_bias=True, qkv_bias=True,
+               qk_norm="head"), {
+        # Columns of q, k, v and the gate; biases of the first three, two norms of a head, six sinks.
+        "qkv": (12 * 11 * 64, 2 * (11 * 64 + 46 + 10 + 6), 0, 6 * 32),
+        "attention": (2 * 6 * (5 + 3) * 36, 0, 2 * 7 * 32, 0),
+        "out": (12 * 18 * 11, 2 * (18 * 11 + 11), 0, 0),
+    }),
+    # Keys that are the values have one matrix; an unused norm of keys is held.
+    (Attention(N=4, K=2, H=5, value_is_key=True, qk_norm="width", window=2, sink_tokens=1), {
+        "qkv": (12 * 11 * 30, 2 * (11 * 30 + 20 + 10), 0, 6 * 40),
+        "attention": (4 * 4 * 5 * 2 * 9, 0, 2 * (2 + 3) * 40, 0),
+    }),
+    (Attention(N=4, K=2, H=5, shares=True, qk_norm="head", chunk=6), {
+        "qkv": (12 * 11 * 20, 2 * (11 * 20 + 5), 0, 0),
+        # Positions 5 and 6 see their chunk's 5 and 6 tokens, 7 itself: all of 7 are read.
+        "attention": (4 * 4 * 5 * 2 * 12, 0, 2 * 7 * 40, 0),
+    }),
+    (Attention(N=4, K=2, H=5, shares=True, qk_norm="width", idle_key_norm=True), {
+        "qkv": (12 * 11 * 20, 2 * (11 * 20 + 20 + 10), 0, 0),
+    }),
+    # Absorbed, 2376 a sequence, is less than materialised, 4032.
+    (MLA(N=3, c=5, r=2, d=4, v=8, q=7, gate=True, q_bias=True, out_bias=True), {
+        "qkv": (12 * (77 + 126 + 77 + 33), 2 * (77 + 126 + 77 + 33 + 7 + 7 + 5 + 7), 0, 6 * 14),
+        "attention": (2 * (6 * 12 * 18 + 6 * 5 * 12 * 3), 2 * 5 * 3 * 12, 2 * 7 * 14, 0),
+        "out": (12 * 24 * 11, 2 * (24 * 11 + 11), 0, 0),
+    }),
+    # A wide latent of narrow heads: materialised, 360 a sequence, is less than absorbed, 792.
+    (MLA(N=1, c=9, r=1, d=1, v=1, latent_norms=False, q_bias=True), {
+        "qkv": (12 * (11 * 2 + 11 * 10), 2 * (22 + 110 + 10), 0, 6 * 20),
+        "attention": (2 * (6 * 18 + 36 * 7), 2 * 18, 2 * 7 * 20, 0),
+    }),
+    # Four tokens of five, six and seven are chosen; all are scored.
+    (SparseMLA(N=3, c=5, r=2, d=4, v=8, q=7, index_heads=2, index_width=3, top=4), {
+        "index": (12 * (42 + 33 + 22) + 2 * 6 * 36, 2 * (97 + 6), 2 * 7 * 6, 6 * 6),
+        "attention": (2 * (6 * 12 * 12 + 6 * 5 * 12 * 3), 2 * 5 * 3 * 12, 2 * 4 * 14, 0),
+    }),
+    # Two blocks of two: 3, 4 and 3 tokens of 5, 6 and 7.
+    (SparseAttention(N=6, K=2, H=5, index_heads=2, index_width=3, top=2, block=2), {
+        "index": (12 * (66 + 33) + 2 * 6 * 36, 2 * (99 + 6), 2 * 7 * 6, 6 * 6),
+        "attention": (4 * 6 * 5 * 20, 0, 2 * 3 * 40, 0),
+    }),
+    # Windows of 3, and 2 entries of the 2, 3 and 3 that there are; 3 and 3 are scored. 28 values and
+    # gates a token, of two overlapping windows found and of three tokens left; half an entry a token.
+    (Compressed(N=4, H=5, q=7, window=3, groups=2, rank=6, m=2, index_heads=3, index_width=2,
+                top=2), {
+        "qkv": (12 * (77 + 140 + 55), 2 * (272 + 7 + 5 + 4), 0, 6 * 10),
+        "compress": (12 * (220 + 88), 2 * (308 + 28 + 7), 4 * 28 * 2 * 4, 4 * 28 * 6 + 6 * 14 / 2),
+        "index": (12 * (42 + 33) + 2 * 6 * 12, 2 * 75, 2 * 3 * 4, 0),
+        "attention": (4 * 4 * 5 * 2 * (9 + 6), 0, 2 * (5 + 2) * 10, 0),
+        "out": (12 * (10 * 6 * 2 + 12 * 11), 2 * 252, 0, 0),
+    }),
+    # Every entry is seen, 2 + 3 + 3; one window is open.
+    (Compressed(N=4, H=5, q=7, window=3, groups=2, rank=6, m=2), {
+        "compress": (12 * 110, 2 * (110 + 10 + 5), 4 * 10 * 2 * 2, 4 * 10 * 4 + 6 * 10 / 2),
+        "attention": (4 * 4 * 5 * 2 * (9 + 8), 0, 2 * (5 + 3) * 10, 0),
+    }),
+    (Compressed(N=4, H=5, q=7, window=3, groups=2, rank=6), {
+        "attention": (4 * 4 * 5 * 2 * 9, 0, 2 * 5 * 10, 0),
+    }),
+    # Six for an element of the state, eight for a channel of a convolution over four tokens; three
+    # columns are kept. Weights: convolution and its bias, decays, skips, a bias of the step.
+    (Mamba(d=6, s=2, r=3, norms=True, bias=True), {
+        "state in": (12 * (132 + 42 + 18), 2 * 192, 0, 0),
+        "state": (6 * (72 + 48), 2 * (24 + 6 + 12 + 6 + 6 + 7 + 12 + 11), 2 * 84, 2 * 84),
+        "state out": (12 * 66, 2 * 66, 0, 0),
+    }),
+    (Mamba2(heads=3, width=4, s=5, groups=2, bias=True), {
+        "state in": (12 * 11 * 47, 2 * 11 * 47, 0, 0),
+        "state": (6 * (360 + 256), 2 * (128 + 32 + 9 + 12 + 47 + 11), 2 * 432, 2 * 432),
+        "state out": (12 * 132, 2 * 132, 0, 0),
+    }),
+    (LinearAttention(heads=2, key=3, value=5), {
+        "state in": (12 * 11 * 22, 2 * 11 * 22, 0, 0),
+        "state": (6 * 4 * 30, 0, 2 * 120, 2 * 120),
+        "state out": (12 * 110, 2 * 110, 0, 0),
+    }),
+    # A decay, a sum of keys, and its product with the query.
+    (LinearAttention(heads=2, key=3, value=5, decays=True, normaliser=True, norm=True), {
+        "state": (6 * (5 * 30 + 3 * 6), 2 * 10, 2 * 144, 2 * 144),
+    }),
+    (DeltaNet(key_heads=2, value_heads=4, key=3, value=5), {
+        "state in": (12 * 11 * 60, 2 * 11 * 60, 0, 0),
+        "state": (6 * (7 * 60 + 256), 2 * (128 + 4 + 4 + 5), 2 * 432, 2 * 432),
+    }),
+    (DeltaNet(key_heads=2, value_heads=4, key=3, value=5, decay="channel", rank=2), {
+        "state in": (12 * (11 * 36 + 22 + 2 * 12 + 22 + 2 * 20), 2 * 504, 0, 0),
+        "state": (6 * (7 * 60 + 256), 2 * (128 + 12 + 4 + 5), 2 * 432, 2 * 432),
+    }),
+    (RWKV4(D=11, A=9), {
+        "state in": (12 * 297, 2 * 297, 0, 0),
+        "state": (6 * 13 * 9, 2 * (18 + 33), 2 * 152, 2 * 152),
+    }),
+    # Three matrices and the two factors of four ranks; token mixes, biases, scales, a norm.
+    (RWKV7(D=11, width=11, w=2, a=3, v=4, g=5), {
+        "state in": (12 * (3 * 121 + 22 * 14), 2 * 671, 0, 0),
+        "state": (6 * 8 * 121, 2 * (6 + 3 + 3 + 2) * 11, 2 * 528, 2 * 528),
+    }),
+    (RWKV7(D=11, width=11, w=2, a=3, v=0, g=5), {
+        "state": (6 * 8 * 121, 2 * (6 + 2 + 3 + 2) * 11, 2 * 528, 2 * 528),
+    }),
+    (RGLRU(width=8, blocks=2), {
+        "state in": (12 * (88 * 2 + 32 * 2), 2 * 240, 0, 0),
+        "state": (6 * (32 + 64), 2 * (16 + 11 + 16 + 40 + 8), 2 * 80, 2 * 80),
+    }),
+    (ShortConv(D=11, bias=True), {
+        "state in": (12 * 363, 2 * 363, 0, 0),
+        "state": (6 * (66 + 22), 2 * (33 + 33 + 11 + 11), 2 * 44, 2 * 44),
+    }),
+    (MLSTM(heads=2, key=3, value=5), {
+        "state in": (12 * 396, 2 * 396, 0, 0),
+        "state": (6 * (150 + 30), 2 * (4 + 10), 2 * 4 * 38, 2 * 4 * 38),
+    }),
+    (MLP(F=13, bias=True), {
+        "mlp up": (12 * 286, 2 * (286 + 26), 0, 0), "mlp down": (12 * 143, 2 * (143 + 11), 0, 0),
+    }),
+    (ChannelMix(F=13, receptance=True), {"mlp": (12 * 407, 2 * (407 + 22), 0, 0)}),
+    (ChannelMix(F=13), {"mlp": (12 * 286, 2 * (286 + 11), 0, 0)}),
+    # Six tokens miss an expert with (3/4)^6; a gate of the shared experts is a vector.
+    (Experts(F=13, E=8, k=2, shared=5, shared_gate=True, router_bias=True), {
+        "router": (12 * 88, 2 * (88 + 8), 0, 0),
+        "experts up": (2 * 12 * 286, 8 * (1 - 0.75**6) * 572, 0, 0),
+        "experts down": (2 * 12 * 143, 8 * (1 - 0.75**6) * 286, 0, 0),
+        "shared up": (12 * (110 + 11), 2 * (110 + 11), 0, 0),
+        "shared down": (12 * 55, 2 * 55, 0, 0),
+    }),
+    # Two of eight and eight empty ones: one each, missed with (7/8)^6.
+    (Experts(F=13, E=8, k=2, latent=4, zero=8), {
+        "router": (12 * 176, 2 * 176, 0, 0),
+        "latent": (12 * 88, 2 * 88, 0, 0),
+        "experts up": (12 * 104, 8 * (1 - 0.875**6) * 208, 0, 0),
+        "experts down": (12 * 52, 8 * (1 - 0.875**6) * 104, 0, 0),
+    }),
+]  # fmt: skip
+"""A layer on rows 11 wide; of each operator FLOPs, and bytes of weights, read and written."""
+
+
+@pytest.mark.parametrize(
+    ("layer", "work"), WORK, ids=[f"{type(x).__name__}-{i}" for i, (x, _) in enumerate(WORK)]
+)
+def test_work_of_an_operator(
+    layer: Any, work: dict[str, tuple[float, float, float, float]]
+) -> None:
+    """Products of the matrices and pairs, weights, and what goes to the cache or state and back."""
+    ops = {o.name: o for o in layer.operators(11, 1, [Segment(2, 3, 4)], BF16)}
+
+    for name, expected in work.items():
+        o = ops[name]
+        found = (o.flops, o.weight_bytes, o.read_bytes, o.write_bytes)
+        assert found == pytest.approx(expected, rel=1e-12), name
