@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rooflm.calc.attention import Attention, NoMixer
 from rooflm.calc.compressed import Compressed
-from rooflm.calc.experts import Experts, NoFeedForward
+from rooflm.calc.experts import Experts, NoFeedForward, zipf_shares
 from rooflm.calc.formats import CACHES, FORMATS
 from rooflm.calc.linear_attention import DeltaNet, LinearAttention
 from rooflm.calc.mla import MLA
@@ -181,6 +181,7 @@ def test_tokens_that_queries_see(n: int, T: int, W: int, sinks: int) -> None:
         assert layer.kept_tokens(n + T) == kept
     prefix = {p for p in range(n) if p < sinks or p > n + T - 1 - W}
     assert window.common_tokens(n + T, n) == len(prefix)
+    assert (window.growing_elements, chunked.growing_elements) == (0, 0)
     assert full.common_tokens(n + T, n) == n
 
 
@@ -380,3 +381,51 @@ def test_work_of_an_operator(
         o = ops[name]
         found = (o.flops, o.weight_bytes, o.read_bytes, o.write_bytes)
         assert found == pytest.approx(expected, rel=1e-12), name
+
+
+ONCE = Segment(sequences=10, new=1, cached=6, shared=4, shared_once=True)
+THROWN = Segment(sequences=2, new=3, cached=4, both_ways=True, keeps=False)
+
+
+@pytest.mark.parametrize(
+    ("layer", "s", "flops", "read", "written"),
+    [
+        # Of 7 tokens 4 are those of all ten sequences.
+        (Attention(N=4, K=2, H=5), ONCE, 4 * 4 * 5 * 70, 40 * (4 + 10 * 3), 10 * 40),
+        # The prefix is materialised once, 6 for each of 40 pairs and 36 for each of 4 tokens; the
+        # rest is absorbed, 38 for each of 30 pairs and 36 for each of 10 rows.
+        (MLA(N=1, c=9, r=1, d=1, v=1), ONCE, 6 * 40 + 36 * 4 + 38 * 30 + 36 * 10,
+         20 * (4 + 10 * 3), 10 * 20),
+        # Three tokens see each other and four in the cache, and none of them is kept.
+        (Attention(N=4, K=2, H=5), THROWN, 4 * 4 * 5 * 42, 2 * 4 * 40, 0),
+        (MLA(N=1, c=9, r=1, d=1, v=1), THROWN, 2 * (6 * 21 + 36 * 7), 2 * 4 * 20, 0),
+        # The first pass of a sequence finds no state.
+        (Mamba(d=6, s=2, r=3), Segment(2, 3, 0), 6 * (72 + 48), 0, 2 * 84),
+        (Compressed(N=4, H=5, q=7, window=3, groups=2, rank=6, m=2), Segment(2, 3, 0),
+         4 * 4 * 5 * 2 * (6 + 2), 2 * (3 + 1) * 10, 6 * 10),
+    ],
+)  # fmt: skip
+def test_segments_of_other_kinds(
+    layer: Any, s: Segment, flops: int, read: int, written: int
+) -> None:
+    """A prefix that is read once, tokens that are thrown away, and the beginning of a sequence."""
+    ops = {o.name: o for o in layer.operators(11, 1, [s], BF16)}
+
+    inner = ops["state" if "state" in ops else "attention"]
+    writes = ops["qkv" if "qkv" in ops else "state"]
+    assert (inner.flops, inner.read_bytes, writes.write_bytes) == (flops, read, written)
+
+
+@pytest.mark.parametrize(
+    ("E", "k", "exponent", "shares"),
+    [
+        # 2/(1 + 1/2 + 1/3) is above 1; the other two share one choice as 3 to 2.
+        (3, 2, 1, [1, 0.6, 0.4]),
+        (3, 3, 1, [1, 1, 1]),
+        # 1, 1/4, 1/9 and 1/16 of 205/144; then of 61/144 and of 25/144.
+        (4, 3, 2, [1, 1, 16 / 25, 9 / 25]),
+    ],
+)
+def test_no_expert_is_chosen_twice(E: int, k: int, exponent: float, shares: list[float]) -> None:
+    """Shares of a Zipf law that would be above 1 are cut, and the others take what is left."""
+    assert zipf_shares(E, k, exponent) == pytest.approx(shares, rel=1e-12)
