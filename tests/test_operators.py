@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,9 +11,17 @@ from hypothesis import strategies as st
 
 from rooflm.calc.attention import Attention, NoMixer
 from rooflm.calc.compressed import Compressed
+from rooflm.calc.errors import RooflmError
 from rooflm.calc.experts import Experts, NoFeedForward, zipf_shares
 from rooflm.calc.formats import CACHES, FORMATS
 from rooflm.calc.linear_attention import DeltaNet, LinearAttention
+from rooflm.calc.memory import (
+    activations_bytes,
+    largest,
+    largest_near,
+    reserved_cache_bytes,
+    weights_bytes,
+)
 from rooflm.calc.mla import MLA
 from rooflm.calc.mlp import MLP
 from rooflm.calc.mlstm import MLSTM
@@ -25,13 +34,23 @@ from rooflm.calc.model import (
     token_bytes,
     token_elements,
 )
-from rooflm.calc.passes import BF16, Precision, Segment
+from rooflm.calc.passes import BF16, Operator, Precision, Routing, Segment
 from rooflm.calc.presets import MODELS_FILE, build_model, load_all
 from rooflm.calc.rglru import RGLRU
 from rooflm.calc.rwkv import RWKV4, RWKV7, ChannelMix
 from rooflm.calc.short_conv import ShortConv
 from rooflm.calc.sparse import SparseAttention, SparseMLA
 from rooflm.calc.ssm import Mamba, Mamba2
+from rooflm.calc.timing import (
+    Rates,
+    TimeModel,
+    compulsory_bytes,
+    flops,
+    operator_time,
+    sending_time,
+    shares,
+    step_time,
+)
 
 ROWS: list[tuple[Any, dict[str, tuple[list[int], list[int]]]]] = [
     # Gated values of another width: 6 heads of 5 and 3, 2 of them with keys and values.
@@ -383,6 +402,8 @@ def test_work_of_an_operator(
         assert found == pytest.approx(expected, rel=1e-12), name
 
 
+# Places 1 to 5 of a Zipf law, two choices of 137/60.
+ZIPF_OF_5 = [2 * 60 / 137 / place for place in range(1, 6)]
 ONCE = Segment(sequences=10, new=1, cached=6, shared=4, shared_once=True)
 THROWN = Segment(sequences=2, new=3, cached=4, both_ways=True, keeps=False)
 
@@ -429,3 +450,127 @@ def test_segments_of_other_kinds(
 def test_no_expert_is_chosen_twice(E: int, k: int, exponent: float, shares: list[float]) -> None:
     """Shares of a Zipf law that would be above 1 are cut, and the others take what is left."""
     assert zipf_shares(E, k, exponent) == pytest.approx(shares, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("empty", "routing", "touched"),
+    [
+        # Three experts of which a token chooses two; six tokens.
+        (0, Routing(), 3 * (1 - (1 / 3) ** 6)),
+        (0, Routing(exponent=1), 1 + (1 - 0.4**6) + (1 - 0.6**6)),
+        (0, Routing(shares=(0.4, 1, 0.6)), 1 + (1 - 0.4**6) + (1 - 0.6**6)),
+        (0, Routing(alike=0), 2),
+        (0, Routing(fewest=True), 2),
+        (0, Routing(distinct=2.5), 2.5),
+        (0, Routing(distinct=2.5, fewest=True), 2),
+        # Two empty ones beside: they hold two of five places of the law, and may be all that is
+        # chosen.
+        (2, Routing(), 3 * (1 - (3 / 5) ** 6)),
+        (2, Routing(exponent=1), 3 / 5 * sum(1 - (1 - p) ** 6 for p in ZIPF_OF_5)),
+        (2, Routing(fewest=True), 0),
+    ],
+)
+def test_experts_that_a_pass_touches(empty: int, routing: Routing, touched: float) -> None:
+    """Each law by its own sum; weights that are not touched, and the work of the tokens."""
+    layer = Experts(F=13, E=3, k=2, zero=empty)
+
+    assert layer.touched_by(6, routing) == pytest.approx(touched, rel=1e-12)
+    assert layer.untouched_parameters(11, 6, routing) == pytest.approx((3 - touched) * 429)
+    ops = {o.name: o for o in layer.operators(11, 1, [Segment(2, 3, 4)], Precision(routing=routing))}
+    assert ops["experts up"].weight_bytes == pytest.approx(2 * 286 * touched)
+    # A token uses two experts, or its share of them: none where all tokens choose empty ones.
+    used = 0 if empty and routing.fewest else 2 * 3 / (3 + empty)
+    assert ops["experts up"].flops == pytest.approx(2 * 6 * used * 286)
+    assert layer.idle_parameters(11) == pytest.approx((3 - 2 * 3 / (3 + empty)) * 429)
+
+
+@pytest.mark.parametrize(
+    ("empty", "shares"),
+    [(0, (1.0, 1.0)), (0, (0.5, 0.5, 0.5)), (1, (0.5, 0.5, 0.5, 0.5)), (1, (1.0, 0.6, 0.4))],
+)
+def test_laws_that_are_not_of_these_experts_are_refused(
+    empty: int, shares: tuple[float, ...]
+) -> None:
+    """Too few, not two in all, or of a model some of whose experts are empty."""
+    with pytest.raises(RooflmError):
+        Experts(F=13, E=3, k=2, zero=empty).touched_by(6, Routing(shares=shares))
+
+
+def test_times_of_five_operators() -> None:
+    """Times of every model, and what sets them, of a pass that is added up by hand.
+
+    100 FLOP/s, 200 in fp8, 10 B/s of memory and 2 B/s each way to the host. Twice: 5 s of
+    arithmetic, 4 s of traffic. Once: 5 s in fp8, 6 s of traffic. Three times in host memory: 1 s,
+    and 3 s inwards beside 4 s outwards. A message of 1.5 s, twice. Once 1 s of both, which counts
+    as traffic.
+    """
+    rates = Rates(100, 10, {"fp8": 200}, host_bytes_per_s=2)
+    ops = [
+        Operator("a", "", 2, flops=500, weight_bytes=20, read_bytes=10, write_bytes=10),
+        Operator("b", "", 1, compute="fp8", flops=1000, weight_bytes=60),
+        Operator("c", "", 3, flops=100, weight_bytes=4, read_bytes=2, write_bytes=8, hosted=True),
+        Operator("d", "", 2, seconds=1.5),
+        Operator("e", "", 1, compute="int8", flops=100, weight_bytes=10),
+    ]
+
+    assert (flops(ops), compulsory_bytes(ops)) == (1000 + 1000 + 300 + 100, 80 + 60 + 42 + 10)
+    expected: dict[TimeModel, tuple[float, float, float]] = {
+        # Memory and the host link work at the same time: 15 s, and 12 s outwards.
+        "bandwidth": (15, 0, 15),
+        "overlap": (10 + 5 + 3 + 1, 19, 15),
+        "operator": (10 + 6 + 12 + 3 + 1, 10, 22),
+        # All one after the other: 15 s of memory and 21 s of the link.
+        "serial": (19 + 36 + 3, 19, 36),
+    }
+    for model, (seconds, computing, moving) in expected.items():
+        assert step_time(ops, rates, model) == seconds
+        assert shares(ops, rates, model) == (computing, moving)
+    assert (sending_time(ops), step_time(ops[:2], rates, "bandwidth")) == (3, 14)
+    only_in = replace(ops[2], write_bytes=0)
+    assert [operator_time(op, rates) for op in (*ops, only_in)] == [5, 6, 4, 1.5, 1, 3]
+
+
+@given(st.integers(0, 300), st.integers(-5, 400), st.integers(1, 250))
+def test_the_largest_that_holds(answer: int, guess: int, limit: int) -> None:
+    """Searches find the last number for which a condition holds, asked for no more than the limit."""
+    asked: list[int] = []
+
+    def holds(n: int) -> bool:
+        asked.append(n)
+        return n <= answer
+
+    assert largest(holds, limit) == largest_near(holds, guess, limit) == min(answer, limit)
+    assert all(0 < n <= limit for n in asked)
+
+
+@pytest.mark.parametrize(
+    ("kind", "paged", "padded"),
+    [
+        # 100 tokens are 7 blocks of 16; of 40 that are shared 2 blocks are whole.
+        ({}, 7 * 16 * 3 - 2 * 32, 7 * 16 * 3 - 2 * 32),
+        # A window of 33 and a pass of 8192 are more than there is: 7 blocks and one more. Nothing
+        # has left it, so that the prefix is there.
+        ({"window": 33}, 8 * 16 * 3 - 2 * 32, 7 * 16 * 3 - 2 * 32),
+        ({"chunk": 64}, 7 * 16 * 3 - 2 * 32, 7 * 16 * 3 - 2 * 32),
+    ],
+)  # fmt: skip
+def test_blocks_that_are_set_aside(kind: dict[str, int], paged: int, padded: int) -> None:
+    """Three sequences of 100 tokens, the first 40 the same: two heads of 5, two layers."""
+    layer = Attention(N=4, K=2, H=5, **kind)
+    model = Model("paged", 20, 100, (Group(2, layer, MLP(F=8)),))
+
+    found = reserved_cache_bytes(model, BF16, 3, 100, shared=40)
+
+    assert found == {"paged": 2 * 40 * paged, "padded": 2 * 40 * padded}
+    alone = reserved_cache_bytes(model, BF16, 3, 100)
+    assert alone == {"paged": 2 * 40 * (paged + 64), "padded": 2 * 40 * (padded + 64)}
+
+
+def test_the_widest_point_of_a_pass_and_weights_without_norms() -> None:
+    """The logits of six rows of 1000 words; norms of two layers and the last are five rows of 20."""
+    model = Model("small", 20, 1000, (Group(2, Attention(N=4, K=2, H=5), MLP(F=8)),))
+
+    assert activations_bytes(ledger(model, [Segment(2, 3, 4, head_rows=3)])) == 6 * (40 + 4000)
+    whole = 2 * (20 * 20 * 2 + 20 * 20 + 3 * 20 * 8) + 2 * 20 * 1000
+    assert weights_bytes(model, BF16, norms=False) == 2 * whole
+    assert weights_bytes(model, BF16) == 2 * (whole + 5 * 20)
