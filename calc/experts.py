@@ -60,19 +60,16 @@ def independent_rows(rows: Q, alike: Q) -> Q:
 def zipf_shares(E: int, k: int, exponent: float) -> list[float]:
     """Probabilities of a Zipf law over experts, capped at 1 and adding up to k.
 
-    E: experts [1]; k: experts of a token [1]; exponent: 0 is even [1]. Returns E numbers [1].
-    What a cap cuts off goes to the others in proportion.
+    E: experts [1]; k: experts of a token, E at the most [1]; exponent: 0 is even [1]. Returns E
+    numbers [1]. What a cap cuts off goes to the others in proportion.
 
     >>> [round(p, 3) for p in zipf_shares(4, 2, 1)]
     [0.96, 0.48, 0.32, 0.24]
     """
     weights = [(e + 1) ** -exponent for e in range(E)]
     capped = 0
-    while True:
-        rest = sum(weights[capped:])
-        scale = (k - capped) / rest if rest else 0.0
-        if capped >= E or weights[capped] * scale <= 1:
-            break
+    # The last one of all can reach 1, and no rounding takes it beyond.
+    while weights[capped] * (scale := (k - capped) / sum(weights[capped:])) > 1:
         capped += 1
     return [1.0] * capped + [w * scale for w in weights[capped:]]
 

@@ -238,7 +238,8 @@ def test_cache_of_a_token(layer: Any, elements: int, fp8: int) -> None:
 
 def test_an_operator_multiplies_in_the_format_of_its_weights() -> None:
     """Of all presets, what reads smaller weights in fp8 computes in fp8, and nothing else does."""
-    kind = Precision(weights=FORMATS["fp8"])
+    fp8 = FORMATS["fp8"]
+    kind = Precision(weights=fp8, parts=(("router", fp8), ("head", fp8)))
     presets: list[Model] = load_all(MODELS_FILE, build_model)
     for model in presets:
         plain = ledger(model, [Segment(2, 3, 4)])
@@ -376,6 +377,11 @@ WORK: list[tuple[Any, dict[str, tuple[float, float, float, float]]]] = [
         "shared up": (12 * (110 + 11), 2 * (110 + 11), 0, 0),
         "shared down": (12 * 55, 2 * 55, 0, 0),
     }),
+    (Experts(F=13, E=8, k=2, shared=5, gated=False), {
+        "router": (12 * 88, 2 * 88, 0, 0),
+        "experts up": (2 * 12 * 143, 8 * (1 - 0.75**6) * 286, 0, 0),
+        "shared up": (12 * 55, 2 * 55, 0, 0),
+    }),
     # Two of eight and eight empty ones: one each, missed with (7/8)^6.
     (Experts(F=13, E=8, k=2, latent=4, zero=8), {
         "router": (12 * 176, 2 * 176, 0, 0),
@@ -450,6 +456,13 @@ def test_segments_of_other_kinds(
 def test_no_expert_is_chosen_twice(E: int, k: int, exponent: float, shares: list[float]) -> None:
     """Shares of a Zipf law that would be above 1 are cut, and the others take what is left."""
     assert zipf_shares(E, k, exponent) == pytest.approx(shares, rel=1e-12)
+
+
+@pytest.mark.parametrize("exponent", [0, 0.3, 1.3, 10])
+def test_all_experts_are_chosen_where_there_are_no_others(exponent: float) -> None:
+    """A token that chooses all experts chooses each."""
+    for E in range(1, 40):
+        assert zipf_shares(E, E, exponent) == pytest.approx([1] * E, rel=1e-12)
 
 
 @pytest.mark.parametrize(

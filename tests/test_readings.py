@@ -161,6 +161,45 @@ def test_a_formula_states_units_and_an_example(name: str) -> None:
     assert f">>> {name}(" in text or f"{name}(" in text.partition(">>>")[2]
 
 
+DEFAULTS = {
+    # Nothing that was not said is there, and of what there is there is one.
+    **dict.fromkeys("s graphs window ratio drafted cached latency serial i".split(), {0}),
+    **dict.fromkeys("tokens page streams slots power overlap utilization pue commit".split(), {1}),
+    **dict.fromkeys(("causal", "decays"), {False}),
+    # Elements of 16 bits; states and logits are in fp32.
+    **dict.fromkeys("b_x b_w b_y b_q b_kv dispatch combine".split(), {2}),
+    "b": {2, 4},
+    "b_s": {4},
+    # Gated layers have three matrices, convolutions of Mamba four taps.
+    "matrices": {3},
+    "taps": {4},
+    # vLLM: --block-size, --max-num-batched-tokens, the granule of states, DeepSeek-V4's pages.
+    "block": {16},
+    "batched": {8192},
+    "granule": {16},
+    "unit": {576},
+    # llama.cpp: -ub, cells of a cache.
+    "batch": {512},
+    "pad": {256},
+    # Stages of a hand-off that overlap; rows of a tile of tensor cores.
+    "stages": {2},
+    "tile": {64},
+}
+
+
+def test_arguments_that_are_left_out_mean_the_same_everywhere() -> None:
+    """Defaults of all formulas: nothing, one, 16 bits, or the setting of an engine."""
+    found: dict[str, set[Any]] = {}
+    for formula in readings.FORMULAS.values():
+        for name, argument in inspect.signature(formula).parameters.items():
+            if argument.default is not argument.empty:
+                found.setdefault(name, set()).add(argument.default)
+
+    assert found == DEFAULTS
+    in_fp32 = inspect.signature(readings.FORMULAS["logits_bytes"]).parameters["b"]
+    assert in_fp32.default == 4
+
+
 def test_sympy_and_numpy_are_imported_only_where_asked_for() -> None:
     """The scalar path of a sweep imports none of the heavy packages."""
     import subprocess
