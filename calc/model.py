@@ -381,7 +381,7 @@ def _operators(
         part="head",
         count=1,
         flops=matmul_flops(head_rows, E, V),
-        compute=precision.compute_of("head"),
+        compute=precision.compute_of("embedding" if model.tied else "head"),
         weight_bytes=_head_format(model, precision).matrix_bytes(E, V)
         + (b_x * V if model.head_bias else 0),
         activation_bytes=(b_x * E + 4 * V) * head_rows,
