@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 PYTHON ?= .venv/bin/python
-.PHONY: help install test fuzz coverage lint types docs figures benchmarks wheel check clean
+.PHONY: help install test fuzz coverage mutants lint types docs figures benchmarks wheel check clean
 
 help: ## list these tasks
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -36,6 +36,11 @@ figures: ## draw the gallery and the figures of the README again
 
 benchmarks: ## measure the speed budgets into docs/benchmarks.md
 	$(PYTHON) benchmarks/run.py > docs/benchmarks.md
+
+MODULES = attention mla experts model memory timing
+
+mutants: ## change formulas one at a time and list what no test notices: make mutants MODULES="mla cost"
+	$(PYTHON) benchmarks/mutants.py $(MODULES)
 
 # What a wheel may lack is files and entry points; the rest of the suite has run on the checkout.
 WHEEL_TESTS = accuracy cli lecture models hardware zoo weight_files validate

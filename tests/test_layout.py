@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+import math
+from dataclasses import fields, replace
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from rooflm.calc.attention import Attention
 from rooflm.calc.collectives import distinct_destinations, replica_throughput
 from rooflm.calc.communication import Link
+from rooflm.calc.compressed import Compressed
 from rooflm.calc.entries import build_model
 from rooflm.calc.errors import RooflmError
 from rooflm.calc.experts import Experts
@@ -24,7 +26,10 @@ from rooflm.calc.layout import (
     shard,
     tp_degrees,
 )
+from rooflm.calc.linear_attention import DeltaNet, LinearAttention
+from rooflm.calc.mla import MLA
 from rooflm.calc.mlp import MLP
+from rooflm.calc.mlstm import MLSTM
 from rooflm.calc.model import (
     Group,
     Model,
@@ -36,6 +41,12 @@ from rooflm.calc.model import (
 )
 from rooflm.calc.passes import BF16, Segment, decode
 from rooflm.calc.presets import MODELS_FILE, find_model, load_all
+from rooflm.calc.rglru import RGLRU
+from rooflm.calc.rwkv import RWKV4
+from rooflm.calc.short_conv import ShortConv
+from rooflm.calc.side_by_side import SideBySide
+from rooflm.calc.sparse import SparseAttention, SparseMLA
+from rooflm.calc.ssm import Mamba, Mamba2
 from rooflm.calc.timing import flops
 
 from .helpers import messages
@@ -226,6 +237,44 @@ def test_states_and_groups_are_split_by_heads() -> None:
     assert (mixer.heads, mixer.groups) == (8, 1)
     assert mixer.state.recurrent == 128 * 64 * 128 // 16
     assert mixer.state.columns == 3 * (8 * 64 + 2 * 128)
+
+
+ATTENTION, SSD = Attention(N=8, K=2, H=4), Mamba2(heads=8, width=4, s=4, groups=2)
+
+
+@pytest.mark.parametrize(
+    ("layer", "changed"),
+    [
+        # Heads are divided; two heads of keys, or groups, are as few as one on each of four ranks.
+        (ATTENTION, {"N": 2, "K": 1}),
+        (SparseAttention(N=8, K=4, H=4, index_heads=4, index_width=4, top=2), {"N": 2, "K": 1}),
+        # Latents and indexers are whole.
+        (MLA(N=8, c=4, r=2, d=4, v=4), {"N": 2}),
+        (SparseMLA(N=8, c=4, r=2, d=4, v=4, index_heads=4, index_width=4, top=2), {"N": 2}),
+        (Compressed(N=8, H=4, q=4, window=4, groups=2, rank=4), {"N": 2, "groups": 1}),
+        (Mamba(d=8, s=2, r=3), {"d": 2}),
+        (SSD, {"heads": 2, "groups": 1}),
+        (LinearAttention(heads=8, key=3, value=5), {"heads": 2}),
+        (DeltaNet(key_heads=2, value_heads=8, key=3, value=5), {"key_heads": 1, "value_heads": 2}),
+        (MLSTM(heads=8, key=3, value=5), {"heads": 2}),
+        (RWKV4(D=32, A=8), {"A": 2}),
+        (RGLRU(width=32, blocks=8), {"width": 8, "blocks": 2}),
+        (ShortConv(D=32), {"D": 8}),
+        (SideBySide(ATTENTION, SSD),
+         {"first": replace(ATTENTION, N=2, K=1), "second": replace(SSD, heads=2, groups=1)}),
+    ],
+    ids=lambda x: "" if isinstance(x, dict) else type(x).__name__,
+)  # fmt: skip
+def test_what_tensor_parallelism_divides(layer: Any, changed: dict[str, Any]) -> None:
+    """What each of four ranks holds of a layer; every other dimension is as it was."""
+    model = Model("four", 32, 500, (Group(1, layer, MLP(F=8)),))
+    (rank,) = shard(model, Layout(tp=4))
+    (group,) = rank.model.groups
+
+    assert group.mixer == replace(layer, **changed)
+    assert (group.ffn, rank.count) == (MLP(F=2), 4)
+    # A table is padded to whole 64 rows, 128 a rank.
+    assert rank.model.V == 128
 
 
 def test_uneven_stages_differ_by_a_layer() -> None:
@@ -465,3 +514,11 @@ def test_an_unknown_mixer_is_whole_without_tensor_parallelism() -> None:
 
     assert tp_degrees(model) == [1]
     assert sum(r.count for r in shard(model, Layout(pp=2, replicas=2))) == 4
+
+
+def test_bytes_of_a_file_are_those_of_no_part() -> None:
+    """Ranks that hold a part know no file size; replicas hold what the file does."""
+    model = replace(find_model("llama-2-7b"), file_bytes=13, file_parameters=7)
+
+    for layout, known in ((Layout(tp=2), None), (Layout(pp=2), None), (Layout(replicas=2), 13)):
+        assert {rank.model.file_bytes for rank in shard(model, layout)} == {known}

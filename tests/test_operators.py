@@ -100,7 +100,8 @@ ROWS: list[tuple[Any, dict[str, tuple[list[int], list[int]]]]] = [
         "state out": ([6, 11], [11, 6, 11]),
     }),
     (Mamba2(heads=3, width=4, s=5, groups=2), {
-        "state in": ([11, 12, 12, 20, 3], [11, 11, 12, 12, 20, 3]), "state": ([47, 12], [11, 47, 12]),
+        "state in": ([11, 12, 12, 20, 3], [11, 11, 12, 12, 20, 3]),
+        "state": ([47, 12], [11, 47, 12]),
     }),
     (LinearAttention(heads=2, key=3, value=5, gate=True), {
         "state in": ([11, 6, 6, 10, 10], [11, 11, 6, 6, 10, 10]), "state": ([32, 10], [11, 32, 10]),
@@ -180,11 +181,15 @@ def test_rows_around_the_layers() -> None:
         "project out": (1, 2 * 2 * 66, 2 * 66, 2 * 2 * (11 + 6), 2 * 2 * (11 + 6)),
         "head": (1, 2 * 2 * 6 * 17, 2 * (6 * 17 + 17), 2 * (12 + 68), 2 * (12 + 68)),
     }
+    bare = ledger(replace(model, final_norm=False, embedding_width=None), [Segment(2, 3, 0)])
+    assert [o.name for o in bare] == ["embedding", "norms", "own", "head"]
+    without = ledger(replace(model, norm="none", embedding_width=None), [Segment(2, 3, 0)])
+    assert [o.name for o in without] == ["embedding", "own", "head"]
 
 
 @given(st.integers(0, 40), st.integers(1, 20), st.integers(1, 12), st.integers(0, 4))
 def test_tokens_that_queries_see(n: int, T: int, W: int, sinks: int) -> None:
-    """Pairs, keys read and keys kept of windows, sinks and chunks are those of sets of positions."""
+    """Pairs, keys read and kept of windows, sinks and chunks are those of sets of positions."""
     full, chunked = Attention(N=4, K=2, H=8), Attention(N=4, K=2, H=8, chunk=W)
     window = Attention(N=4, K=2, H=8, window=W, sink_tokens=sinks)
     for layer, sees in (
@@ -249,12 +254,12 @@ def test_an_operator_multiplies_in_the_format_of_its_weights() -> None:
             assert small.compute == ("fp8" if at_fp8 else ""), (model.name, small.name)
 
 
-# A pass of two sequences, three tokens after four: 6 rows, queries at positions 5, 6 and 7, 18 pairs
-# a sequence. Elements are two bytes, those of states four.
+# A pass of two sequences, three tokens after four: 6 rows, queries at positions 5, 6 and 7, 18
+# pairs a sequence. Elements are two bytes, those of states four.
 WORK: list[tuple[Any, dict[str, tuple[float, float, float, float]]]] = [
     (Attention(N=6, K=2, H=5, H_v=3, gate="width", extra=6, out_bias=True, qkv_bias=True,
                qk_norm="head"), {
-        # Columns of q, k, v and the gate; biases of the first three, two norms of a head, six sinks.
+        # Columns of q, k, v and the gate; biases of the first three, two norms, six sinks.
         "qkv": (12 * 11 * 64, 2 * (11 * 64 + 46 + 10 + 6), 0, 6 * 32),
         "attention": (2 * 6 * (5 + 3) * 36, 0, 2 * 7 * 32, 0),
         "out": (12 * 18 * 11, 2 * (18 * 11 + 11), 0, 0),
@@ -293,8 +298,9 @@ WORK: list[tuple[Any, dict[str, tuple[float, float, float, float]]]] = [
         "index": (12 * (66 + 33) + 2 * 6 * 36, 2 * (99 + 6), 2 * 7 * 6, 6 * 6),
         "attention": (4 * 6 * 5 * 20, 0, 2 * 3 * 40, 0),
     }),
-    # Windows of 3, and 2 entries of the 2, 3 and 3 that there are; 3 and 3 are scored. 28 values and
-    # gates a token, of two overlapping windows found and of three tokens left; half an entry a token.
+    # Windows of 3, and 2 entries of the 2, 3 and 3 that there are; 3 and 3 are scored. 28 values
+    # and gates a token, of two overlapping windows found and of three tokens left; half an entry a
+    # token.
     (Compressed(N=4, H=5, q=7, window=3, groups=2, rank=6, m=2, index_heads=3, index_width=2,
                 top=2), {
         "qkv": (12 * (77 + 140 + 55), 2 * (272 + 7 + 5 + 4), 0, 6 * 10),
@@ -489,7 +495,9 @@ def test_experts_that_a_pass_touches(empty: int, routing: Routing, touched: floa
 
     assert layer.touched_by(6, routing) == pytest.approx(touched, rel=1e-12)
     assert layer.untouched_parameters(11, 6, routing) == pytest.approx((3 - touched) * 429)
-    ops = {o.name: o for o in layer.operators(11, 1, [Segment(2, 3, 4)], Precision(routing=routing))}
+    ops = {
+        o.name: o for o in layer.operators(11, 1, [Segment(2, 3, 4)], Precision(routing=routing))
+    }
     assert ops["experts up"].weight_bytes == pytest.approx(2 * 286 * touched)
     # A token uses two experts, or its share of them: none where all tokens choose empty ones.
     used = 0 if empty and routing.fewest else 2 * 3 / (3 + empty)
@@ -545,7 +553,7 @@ def test_times_of_five_operators() -> None:
 
 @given(st.integers(0, 300), st.integers(-5, 400), st.integers(1, 250))
 def test_the_largest_that_holds(answer: int, guess: int, limit: int) -> None:
-    """Searches find the last number for which a condition holds, asked for no more than the limit."""
+    """Searches find the last number for which a condition holds, and ask about none above."""
     asked: list[int] = []
 
     def holds(n: int) -> bool:
@@ -580,7 +588,7 @@ def test_blocks_that_are_set_aside(kind: dict[str, int], paged: int, padded: int
 
 
 def test_the_widest_point_of_a_pass_and_weights_without_norms() -> None:
-    """The logits of six rows of 1000 words; norms of two layers and the last are five rows of 20."""
+    """The logits of six rows of 1000 words; two norms of each of two layers, and the last."""
     model = Model("small", 20, 1000, (Group(2, Attention(N=4, K=2, H=5), MLP(F=8)),))
 
     assert activations_bytes(ledger(model, [Segment(2, 3, 4, head_rows=3)])) == 6 * (40 + 4000)

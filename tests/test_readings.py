@@ -161,41 +161,40 @@ def test_a_formula_states_units_and_an_example(name: str) -> None:
     assert f">>> {name}(" in text or f"{name}(" in text.partition(">>>")[2]
 
 
-DEFAULTS = {
+DEFAULTS = [
     # Nothing that was not said is there, and of what there is there is one.
-    **dict.fromkeys("s graphs window ratio drafted cached latency serial i".split(), {0}),
-    **dict.fromkeys("tokens page streams slots power overlap utilization pue commit".split(), {1}),
-    **dict.fromkeys(("causal", "decays"), {False}),
+    (0, "s graphs window ratio drafted cached latency serial i causal decays"),
+    (1, "tokens page streams slots power overlap utilization pue commit"),
     # Elements of 16 bits; states and logits are in fp32.
-    **dict.fromkeys("b_x b_w b_y b_q b_kv dispatch combine".split(), {2}),
-    "b": {2, 4},
-    "b_s": {4},
+    (2, "b b_x b_w b_y b_q b_kv dispatch combine"),
+    (4, "b b_s"),
     # Gated layers have three matrices, convolutions of Mamba four taps.
-    "matrices": {3},
-    "taps": {4},
+    (3, "matrices"),
+    (4, "taps"),
     # vLLM: --block-size, --max-num-batched-tokens, the granule of states, DeepSeek-V4's pages.
-    "block": {16},
-    "batched": {8192},
-    "granule": {16},
-    "unit": {576},
+    (16, "block granule"),
+    (8192, "batched"),
+    (576, "unit"),
     # llama.cpp: -ub, cells of a cache.
-    "batch": {512},
-    "pad": {256},
+    (512, "batch"),
+    (256, "pad"),
     # Stages of a hand-off that overlap; rows of a tile of tensor cores.
-    "stages": {2},
-    "tile": {64},
-}
+    (2, "stages"),
+    (64, "tile"),
+]
 
 
 def test_arguments_that_are_left_out_mean_the_same_everywhere() -> None:
     """Defaults of all formulas: nothing, one, 16 bits, or the setting of an engine."""
-    found: dict[str, set[Any]] = {}
-    for formula in readings.FORMULAS.values():
-        for name, argument in inspect.signature(formula).parameters.items():
-            if argument.default is not argument.empty:
-                found.setdefault(name, set()).add(argument.default)
+    expected = {(name, value) for value, names in DEFAULTS for name in names.split()}
+    found = {
+        (name, argument.default)
+        for formula in readings.FORMULAS.values()
+        for name, argument in inspect.signature(formula).parameters.items()
+        if argument.default is not argument.empty
+    }
 
-    assert found == DEFAULTS
+    assert found == expected
     in_fp32 = inspect.signature(readings.FORMULAS["logits_bytes"]).parameters["b"]
     assert in_fp32.default == 4
 
