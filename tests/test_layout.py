@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from rooflm.calc.attention import Attention
+from rooflm.calc.attention import Attention, NoMixer
 from rooflm.calc.collectives import distinct_destinations, replica_throughput
 from rooflm.calc.communication import Link
 from rooflm.calc.compressed import Compressed
 from rooflm.calc.entries import build_model
 from rooflm.calc.errors import RooflmError
-from rooflm.calc.experts import Experts
+from rooflm.calc.experts import Experts, NoFeedForward
 from rooflm.calc.layout import (
     Layout,
     Rank,
@@ -522,3 +522,14 @@ def test_bytes_of_a_file_are_those_of_no_part() -> None:
 
     for layout, known in ((Layout(tp=2), None), (Layout(pp=2), None), (Layout(replicas=2), 13)):
         assert {rank.model.file_bytes for rank in shard(model, layout)} == {known}
+
+
+def test_remaining_layers_go_by_weights_and_cache() -> None:
+    """Of two kinds with a layer left over each, the one with the larger shares goes first.
+
+    An MLP has 3840 of 6400 weights and no cache, attention 2560 and all of the cache.
+    """
+    kinds = Group(3, NoMixer(), MLP(F=40)), Group(3, ATTENTION, NoFeedForward())
+    ranks = shard(Model("two", 32, 512, kinds), Layout(pp=2))
+
+    assert [[g.count for g in rank.model.groups] for rank in ranks] == [[1, 2], [2, 1]]

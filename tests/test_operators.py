@@ -28,11 +28,20 @@ from rooflm.calc.mlstm import MLSTM
 from rooflm.calc.model import (
     Group,
     Model,
+    active_parameters,
     cache_bytes,
+    cache_elements,
+    group_names,
     growing_elements,
     ledger,
+    parameters,
+    sequence_state_bytes,
+    state_elements,
+    streamed_parameters,
     token_bytes,
     token_elements,
+    total_parameters,
+    untouched_parameters,
 )
 from rooflm.calc.passes import BF16, Operator, Precision, Routing, Segment
 from rooflm.calc.presets import MODELS_FILE, build_model, load_all
@@ -562,6 +571,7 @@ def test_the_largest_that_holds(answer: int, guess: int, limit: int) -> None:
 
     assert largest(holds, limit) == largest_near(holds, guess, limit) == min(answer, limit)
     assert all(0 < n <= limit for n in asked)
+    assert largest(lambda n: True) == 10**12
 
 
 @pytest.mark.parametrize(
@@ -595,3 +605,57 @@ def test_the_widest_point_of_a_pass_and_weights_without_norms() -> None:
     whole = 2 * (20 * 20 * 2 + 20 * 20 + 3 * 20 * 8) + 2 * 20 * 1000
     assert weights_bytes(model, BF16, norms=False) == 2 * whole
     assert weights_bytes(model, BF16) == 2 * (whole + 5 * 20)
+
+
+def test_counts_of_a_model() -> None:
+    """Three dense layers, two of experts after a state, six that share two sets of weights."""
+    attention = Attention(N=4, K=2, H=5)
+    groups = (
+        Group(3, attention, MLP(F=13)),
+        Group(2, LinearAttention(heads=2, key=3, value=5), Experts(F=13, E=8, k=2)),
+        Group(6, attention, NoFeedForward(), norms=1, copies=2, own=7),
+    )
+    model = Model("by hand", 11, 17, groups, norm="layer", positions=5, head_bias=True)
+
+    assert parameters(model) == {
+        "embedding": 187,
+        "head": 187 + 17,
+        "positions": 55,
+        # A gain and a bias of 11 each, two norms a layer or one, and the last.
+        "norms": 3 * 44 + 2 * 44 + 2 * 22 + 22,
+        "attention": (3 + 2) * 660,
+        "mlp": 3 * 429,
+        "linear_mixer": 2 * 352,
+        "router": 2 * 88,
+        "experts": 2 * 8 * 429,
+        "own": 6 * 7,
+    }
+    assert total_parameters(model) == 13105
+    assert total_parameters(model, norms=False) == 13105 - 286
+    assert active_parameters(model) == 13105 - 2 * 6 * 429
+    assert streamed_parameters(model) == 13105 - 2 * 6 * 429 - 55 - 187
+    tied = replace(model, tied=True)
+    assert total_parameters(tied) == 13105 - 187
+    assert streamed_parameters(tied) == 13105 - 187 - 2 * 6 * 429 - 55
+    assert untouched_parameters(model, 6, Routing()) == pytest.approx(2 * 8 * 0.75**6 * 429)
+    assert (model.layers, cache_elements(model, 10)) == (11, 9 * 20 * 10)
+    assert (state_elements(model), sequence_state_bytes(model, BF16)) == (60, 240)
+    assert model.reference_kv_elements is None
+    assert replace(model, reference_repeats_heads=True).reference_kv_elements == 9 * 2 * 4 * 5
+    assert group_names(model) == ["full", "linear", "full3"]
+    named = {o.name for o in ledger(model, [Segment(1, 1, 0)])}
+    assert {"qkv full", "state linear", "qkv full3", "head"} < named
+
+
+@pytest.mark.parametrize(("hosted", "held"), [(0, [(3, False)]), (1, [(2, False), (1, True)]),
+                                              (3, [(3, True)])])  # fmt: skip
+def test_layers_in_host_memory(hosted: int, held: list[tuple[int, bool]]) -> None:
+    """Layers of a group are on the device or not, and all of them run."""
+    group = Group(3, Attention(N=4, K=2, H=5), MLP(F=13), hosted=hosted)
+    ops = ledger(Model("three", 11, 17, (group,)), [Segment(2, 3, 4)])
+
+    assert [(o.count, o.hosted) for o in ops if o.name.startswith("qkv")] == held
+    assert {o.name for o in ops if o.hosted} == {
+        f"{name} from host" for name in ("norms", "qkv", "attention", "out", "mlp up", "mlp down")
+        if hosted
+    }  # fmt: skip
