@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from types import CodeType
-from typing import Any
+from typing import Any, cast
 
 import hypothesis
 import numpy
@@ -49,14 +49,14 @@ TESTS = {
     "prune": "prune cases_pruning",
 }
 """Tests of a module, quick ones with values of others first. Else test_MODULE.py, or LAYERS."""
-SWAPS: dict[type[ast.AST], type[ast.AST]] = {
+SWAPS: dict[Any, Any] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult,
     ast.FloorDiv: ast.Mult, ast.Mod: ast.Mult, ast.And: ast.Or, ast.Or: ast.And,
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
     ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
 }  # fmt: skip
-CALLS = {"minimum": "maximum", "min": "max", "floor": "ceil", "any": "all", "widest": "total"}
-CALLS |= {new: old for old, new in CALLS.items()}
+PAIRS = {"minimum": "maximum", "min": "max", "floor": "ceil", "any": "all", "widest": "total"}
+CALLS = PAIRS | {new: old for old, new in PAIRS.items()}
 SYMMETRIC = {*CALLS, "isinstance", "matmul_flops", "mla_cache_elements"}
 UNTOUCHED = {"annotation", "returns", "decorator_list", "exc", "msg", "unusual", "told", "remarks"}
 """Fields of a syntax tree that compute nothing, and functions that only say something."""
@@ -107,9 +107,10 @@ def places(node: ast.AST) -> Iterator[tuple[Any, Any, ast.AST]]:
     for name, value in ast.iter_fields(node):
         if UNTOUCHED & {name, getattr(node, "name", "")} or isinstance(node, ast.JoinedStr):
             continue
-        for i, child in enumerate(value if isinstance(value, list) else [value]):
+        children = cast("list[Any]", value if isinstance(value, list) else [value])
+        for i, child in enumerate(children):
             if isinstance(child, ast.AST):
-                yield (value, i, child) if isinstance(value, list) else (vars(node), name, child)
+                yield (children, i, child) if children is value else (vars(node), name, child)
                 yield from places(child)
 
 

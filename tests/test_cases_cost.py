@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from rooflm.calc.cost import joules_per_token, margin, rent_usd, tariff_usd, usd_per_mtok
+from rooflm.calc.cost import (
+    Economics,
+    Paid,
+    costs,
+    joules_per_token,
+    margin,
+    rent_usd,
+    tariff_usd,
+    usd_per_mtok,
+)
 from rooflm.calc.errors import Exit
 from rooflm.calc.presets import find_machine
+from rooflm.calc.requests import Work
 
 from .golden import table
 from .helpers import Terminal, only
@@ -232,3 +244,57 @@ def test_tables_have_the_columns(rooflm: Terminal) -> None:
     assert "cached" not in request.partition("\n\n")[0]
     assert "margin" in request
     assert "output [USD/M]" in rooflm("compare", *STEP.split(), "--cost").out
+
+
+def test_costs_of_rows_by_hand() -> None:
+    """Two devices of 3.60 USD an hour, busy half of the time: 0.004 USD a second of work.
+
+    Prices are 1, 2 and 4 USD a million tokens of cached input, input and output.
+    """
+    how = Economics("chip", 3.6, "", 100.0, pue=1.5, utilization=0.5, tariff=(1, 2, 4))
+    case: Any = SimpleNamespace(model=SimpleNamespace(denoises=False))
+
+    def found(row: dict[str, Any], work: Work | None, asked: Any = case) -> dict[str, Any]:
+        return costs({"devices": 2, "tokens_per_s": 1000} | row, asked, work, how)
+
+    # 1000 tokens/s: 4 USD a million, which is what is charged; 200 W and half as much again.
+    assert found({}, None) == pytest.approx(
+        {"output_usd_per_mtok": 4, "margin": 0, "joules_per_token": 0.3}
+    )
+    # 200 tokens of it a request; 96 cached, 204 fresh and 200 output tokens are charged.
+    served = Work(300, 200, prefix=100, phase="served")
+    assert found({}, served) == pytest.approx({
+        "output_usd_per_mtok": 4, "usd_per_request": 8e-4, "joules_per_token": 0.3,
+        "margin": (96e-6 + 408e-6 + 800e-6 - 8e-4) / 8e-4,
+    })  # fmt: skip
+    # A second for two prompts of 100 tokens; 100 further tokens of 10 ms each.
+    row = {"batch": 2, "ttft_s": 1.0, "itl_s": 0.01, "time_s": 2.0}
+    assert found(row, Work(100, 101)) == pytest.approx({
+        "input_usd_per_mtok": 20, "cached_input_usd_per_mtok": None, "output_usd_per_mtok": 20,
+        "usd_per_request": 0.004, "joules_per_token": 0.3,
+        "margin": (200e-6 + 404e-6 - 0.004) / 0.004,
+    })  # fmt: skip
+    # A prefill alone has no output; a diffusion model no input of its own, and 101 tokens.
+    alone = found(row, Work(100, 101, phase="prefill"))
+    assert "output_usd_per_mtok" not in alone
+    assert alone["margin"] == pytest.approx((200e-6 - 0.004) / 0.004)
+    both: Any = SimpleNamespace(model=SimpleNamespace(denoises=True))
+    denoised = found(row, Work(100, 101), both)
+    assert denoised["output_usd_per_mtok"] == pytest.approx(0.008 / 202 * 1e6)
+    assert denoised["input_usd_per_mtok"] is None
+    assert (Paid().pue, Paid().utilization) == (1, 1)
+
+
+def test_what_is_not_known_of_a_row_is_null() -> None:
+    """Without a rate there is no cost of a token, and without a price none at all."""
+    how = Economics("chip", 3.6, "", None, tariff=(1, 2, 4))
+    case: Any = SimpleNamespace(model=SimpleNamespace(denoises=False))
+    served = Work(300, 200, phase="served")
+    row = {"batch": 2, "ttft_s": None, "itl_s": None, "time_s": None, "tokens_per_s": None}
+
+    for work in (None, served, Work(100, 101)):
+        assert set(costs(row, case, work, how).values()) == {None}
+    known = row | {"tokens_per_s": 1000, "ttft_s": 1.0, "time_s": 2.0}
+    unpriced = replace(how, price_usd_per_hour=None)
+    for work in (None, served, Work(100, 101)):
+        assert set(costs(known, case, work, unpriced).values()) == {None}

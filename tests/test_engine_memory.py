@@ -19,13 +19,14 @@ from rooflm.calc.engine_budget import Settings, engine_memory, vllm_holds
 from rooflm.calc.engine_lines import kept
 from rooflm.calc.engine_rules import GIB, Asked, find_rules, memory_engines, parse_version, usual
 from rooflm.calc.errors import RooflmError
+from rooflm.calc.experts import NoFeedForward
 from rooflm.calc.layout import Layout, shard
 from rooflm.calc.memory import (
     paged_chunk_tokens,
     paged_window_tokens,
     weights_bytes,
 )
-from rooflm.calc.model import Model, sequence_state_bytes, token_bytes
+from rooflm.calc.model import Group, Model, sequence_state_bytes, token_bytes
 from rooflm.calc.paging import pool_blocks, pool_sequences, sequence_blocks
 from rooflm.calc.passes import BF16, Precision
 from rooflm.calc.precision import precision_of
@@ -771,3 +772,51 @@ def test_a_model_that_does_not_fit_still_exits_1(rooflm: Terminal) -> None:
     assert ran.code == 1
     assert ran.json["engine"]["starts"] is False
     assert ran.json["engine"]["blocks"] == 0
+
+
+def test_cells_and_groups_round_as_the_engines_do() -> None:
+    """By hand, where the examples of the formulas come out even."""
+    # 258 pads for 257 streams: 256.99 cells each, of which llama.cpp's integers keep 256.
+    assert em.llama_cells(258 * 256, 257) == 256
+    # 2000 + 512 cells are 9.8 pads; four slots keep four windows.
+    assert em.llama_window_cells(32768, 2000) == 10 * 256
+    assert em.llama_window_cells(32768, 1024, slots=4) == 4 * 1024 + 512
+    # Half as many again is not near any more.
+    assert [em.group_layers(10, most) for most in (10, 14, 15, 24)] == [10, 14, 10, 10]
+    # A window of 5 and a pass of 10 hold 14 tokens, and a block more.
+    assert paged_window_tokens(5, 100, batched=10, block=1) == 15
+    assert paged_chunk_tokens(5, 100, batched=10, block=1) == 15
+
+
+@pytest.mark.parametrize(
+    ("kind", "limit", "blocks"),
+    # 1000 tokens are 62.5 blocks; a window of 33 with a pass of 128 are 10 and one more, a chunk
+    # of 64 with it 12; a state takes what is said.
+    [("full", 0, 63), ("window", 33, 11), ("chunk", 64, 12), ("state", 0, 7)],
+)
+def test_blocks_of_a_request(kind: str, limit: int, blocks: int) -> None:
+    """A request of 1000 tokens in blocks of 16."""
+    assert Caches(kind, 2, 1, 16, limit).request_blocks(1000, 128, 7) == blocks
+
+
+def test_groups_of_unlike_caches() -> None:
+    """Pages of one size: a multiple of what divides it, padding for what does not."""
+
+    def grouped(*layers: tuple[int, Attention]) -> Groups:
+        groups = tuple(Group(n, layer, NoFeedForward()) for n, layer in layers)
+        return cache_groups(Model("by hand", 32, 100, groups), BF16, 16)
+
+    # Two, one and three heads of 8: 64, 32 and 96 bytes a token, 16 tokens a block.
+    two, one = Attention(N=4, K=2, H=8), Attention(N=4, K=1, H=8)
+    alike = grouped((3, two), (2, two))
+    assert (alike.page, alike.layers, alike.counts, alike.joint) == (1024, 5, [1], False)
+    # One table for both: a block is a page of each layer.
+    unlike = grouped((3, two), (2, one))
+    assert (unlike.page, unlike.layers, unlike.counts) == (3 * 1024 + 2 * 512, 1, [1])
+    three = Attention(N=3, K=3, H=8, window=64)
+    joint = grouped((3, two), (2, one), (4, three))
+    assert {(c.kind, c.layers, c.page, c.block) for c in joint.caches} == {
+        ("full", 3, 1536, 16), ("full", 2, 1536, 48), ("window", 4, 1536, 16),
+    }  # fmt: skip
+    # The fewest are 2 and the most 4: groups of two layers, the odd one padded.
+    assert (joint.joint, joint.layers, sorted(joint.counts)) == (True, 2, [1, 2, 2])

@@ -321,7 +321,7 @@ def test_uneven_experts_are_dealt_out() -> None:
     )
 
 
-@pytest.mark.parametrize("layout", [Layout(dp=8, ep=8), Layout(dp=4, tp=2, ep=8), Layout(dp=8)])
+@pytest.mark.parametrize("layout", [Layout(dp=8, ep=8), Layout(dp=4, tp=2, ep=8), Layout(dp=2)])
 def test_experts_compute_the_tokens_of_all_groups(layout: Layout) -> None:
     """Experts of all ranks do the FLOPs of the whole pass and read at most its weights."""
     model = find_model("qwen3-235b-a22b")
@@ -533,3 +533,12 @@ def test_remaining_layers_go_by_weights_and_cache() -> None:
     ranks = shard(Model("two", 32, 512, kinds), Layout(pp=2))
 
     assert [[g.count for g in rank.model.groups] for rank in ranks] == [[1, 2], [2, 1]]
+
+
+def test_ends_of_a_pipeline_have_their_own_vectors() -> None:
+    """The first stage has places, the last one the last norm and the bias of the head."""
+    model = replace(find_model("gpt2"), head_bias=True)
+    stages = [rank.model for rank in shard(model, Layout(pp=3))]
+
+    assert [m.positions for m in stages] == [1024, 0, 0]
+    assert [(m.final_norm, m.head_bias) for m in stages] == [(False, False)] * 2 + [(True, True)]

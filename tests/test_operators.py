@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -201,14 +202,15 @@ def test_tokens_that_queries_see(n: int, T: int, W: int, sinks: int) -> None:
     """Pairs, keys read and kept of windows, sinks and chunks are those of sets of positions."""
     full, chunked = Attention(N=4, K=2, H=8), Attention(N=4, K=2, H=8, chunk=W)
     window = Attention(N=4, K=2, H=8, window=W, sink_tokens=sinks)
-    for layer, sees in (
+    views: list[tuple[Attention, Callable[[int], set[int]]]] = [
         (full, lambda x: set(range(x + 1))),
         (window, lambda x: {p for p in range(x + 1) if p < sinks or p > x - W}),
         (chunked, lambda x: {p for p in range(x + 1) if p // W == x // W}),
-    ):
+    ]
+    for layer, sees in views:
         seen = [sees(x) for x in range(n, n + T)]
         assert layer.pairs(n, T) == sum(map(len, seen))
-        assert layer.seen_tokens(n, T) == len(set().union(*seen))
+        assert layer.seen_tokens(n, T) == len(frozenset[int]().union(*seen))
         # What the last query sees is kept, but of a chunk all that it may come to hold.
         kept = min(n + T, W) if layer is chunked else len(seen[-1])
         assert layer.kept_tokens(n + T) == kept
@@ -556,7 +558,10 @@ def test_times_of_five_operators() -> None:
         assert step_time(ops, rates, model) == seconds
         assert shares(ops, rates, model) == (computing, moving)
     assert (sending_time(ops), step_time(ops[:2], rates, "bandwidth")) == (3, 14)
-    only_in = replace(ops[2], write_bytes=0)
+    # In host memory alone: 8 B outwards, 6 B inwards without them, and 12 B with more of a cache.
+    only_in, more_in = replace(ops[2], write_bytes=0), replace(ops[2], read_bytes=8)
+    hosted = [step_time([op], rates, "bandwidth") for op in (ops[2], only_in, more_in)]
+    assert hosted == [3 * 8 / 2, 3 * 6 / 2, 3 * 12 / 2]
     assert [operator_time(op, rates) for op in (*ops, only_in)] == [5, 6, 4, 1.5, 1, 3]
 
 
@@ -575,24 +580,25 @@ def test_the_largest_that_holds(answer: int, guess: int, limit: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "paged", "padded"),
+    ("layer", "paged", "padded"),
     [
         # 100 tokens are 7 blocks of 16; of 40 that are shared 2 blocks are whole.
-        ({}, 7 * 16 * 3 - 2 * 32, 7 * 16 * 3 - 2 * 32),
+        (Attention(N=4, K=2, H=5), 7 * 16 * 3 - 2 * 32, 7 * 16 * 3 - 2 * 32),
         # A window of 33 and a pass of 8192 are more than there is: 7 blocks and one more. Nothing
         # has left it, so that the prefix is there.
-        ({"window": 33}, 8 * 16 * 3 - 2 * 32, 7 * 16 * 3 - 2 * 32),
-        ({"chunk": 64}, 7 * 16 * 3 - 2 * 32, 7 * 16 * 3 - 2 * 32),
+        (Attention(N=4, K=2, H=5, window=33), 8 * 16 * 3 - 2 * 32, 7 * 16 * 3 - 2 * 32),
+        (Attention(N=4, K=2, H=5, chunk=64), 7 * 16 * 3 - 2 * 32, 7 * 16 * 3 - 2 * 32),
     ],
 )  # fmt: skip
-def test_blocks_that_are_set_aside(kind: dict[str, int], paged: int, padded: int) -> None:
+def test_blocks_that_are_set_aside(layer: Attention, paged: int, padded: int) -> None:
     """Three sequences of 100 tokens, the first 40 the same: two heads of 5, two layers."""
-    layer = Attention(N=4, K=2, H=5, **kind)
     model = Model("paged", 20, 100, (Group(2, layer, MLP(F=8)),))
 
     found = reserved_cache_bytes(model, BF16, 3, 100, shared=40)
 
     assert found == {"paged": 2 * 40 * paged, "padded": 2 * 40 * padded}
+    diffusion = replace(model, denoises=True)
+    assert reserved_cache_bytes(diffusion, BF16, 3, 100) == {"paged": 0, "padded": 0}
     alone = reserved_cache_bytes(model, BF16, 3, 100)
     assert alone == {"paged": 2 * 40 * (paged + 64), "padded": 2 * 40 * (padded + 64)}
 
