@@ -205,7 +205,6 @@ def _work_costs(
     if case.model.denoises:
         # Every pass computes prompt and output together: all of it is the output's.
         first, added, last = None, None, row["time_s"]
-        computed = reused = 0
         further = work.output
     else:
         first = row["ttft_s"]

@@ -274,6 +274,8 @@ def test_costs_of_rows_by_hand() -> None:
         "usd_per_request": 0.004, "joules_per_token": 0.3,
         "margin": (200e-6 + 404e-6 - 0.004) / 0.004,
     })  # fmt: skip
+    # The only token of a request came with its prefill.
+    assert found(row, Work(100, 1))["output_usd_per_mtok"] is None
     # A prefill alone has no output; a diffusion model no input of its own, and 101 tokens.
     alone = found(row, Work(100, 101, phase="prefill"))
     assert "output_usd_per_mtok" not in alone
@@ -288,6 +290,7 @@ def test_costs_of_rows_by_hand() -> None:
 def test_what_is_not_known_of_a_row_is_null() -> None:
     """Without a rate there is no cost of a token, and without a price none at all."""
     how = Economics("chip", 3.6, "", None, tariff=(1, 2, 4))
+    assert (how.pue, how.utilization) == (1, 1)
     case: Any = SimpleNamespace(model=SimpleNamespace(denoises=False))
     served = Work(300, 200, phase="served")
     row = {"batch": 2, "ttft_s": None, "itl_s": None, "time_s": None, "tokens_per_s": None}

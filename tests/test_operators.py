@@ -252,6 +252,23 @@ def test_cache_of_a_token(layer: Any, elements: int, fp8: int) -> None:
     assert (token_bytes(model, kind), cache_bytes(model, ten, kind)) == (3 * fp8, 30 * fp8)
 
 
+def test_cache_of_compressed_entries() -> None:
+    """A window of 3, entries of 2 tokens: 5 elements each and index keys of 2."""
+    layer = Compressed(N=4, H=5, q=7, window=3, groups=2, rank=6, m=2, index_heads=3,
+                       index_width=2, top=2)  # fmt: skip
+
+    assert (layer.token_elements, layer.token_bytes(BF16)) == (5 + 3.5, 2 * 8.5)
+    assert layer.growing_elements == layer.reference_token_elements == 3.5
+    # 7 tokens have 3 entries.
+    assert (layer.cache_elements(7), layer.cache_bytes(7, BF16)) == (15 + 21, 2 * 36)
+    # Two windows of two tokens, values and gates of both, twice as wide.
+    assert (layer.state.recurrent, layer.window_tokens) == (2 * 2 * 2 * 2 * (5 + 2), None)
+    bare = replace(layer, m=0, index_heads=0, index_width=0)
+    assert (bare.token_elements, bare.growing_elements, bare.window_tokens) == (5, 0, 3)
+    assert (bare.reference_token_elements, bare.cache_bytes(7, BF16)) == (10, 2 * 15)
+    assert (bare.kind, layer.kind, replace(layer, index_heads=0).kind) == ("sliding", "csa", "hca")
+
+
 def test_an_operator_multiplies_in_the_format_of_its_weights() -> None:
     """Of all presets, what reads smaller weights in fp8 computes in fp8, and nothing else does."""
     fp8 = FORMATS["fp8"]
@@ -597,6 +614,9 @@ def test_blocks_that_are_set_aside(layer: Attention, paged: int, padded: int) ->
     found = reserved_cache_bytes(model, BF16, 3, 100, shared=40)
 
     assert found == {"paged": 2 * 40 * paged, "padded": 2 * 40 * padded}
+    # Of a prefix that is all of 96 tokens, the last block has the token that is computed.
+    whole = reserved_cache_bytes(model, BF16, 3, 96, shared=96)["padded"]
+    assert whole == 2 * 40 * (6 * 16 * 3 - 2 * 80)
     diffusion = replace(model, denoises=True)
     assert reserved_cache_bytes(diffusion, BF16, 3, 100) == {"paged": 0, "padded": 0}
     alone = reserved_cache_bytes(model, BF16, 3, 100)

@@ -352,3 +352,19 @@ def test_a_pipeline_is_two_simulated_queues_in_a_row() -> None:
 
     mean, error = interval(left + second + half - arrivals)
     assert mean == pytest.approx(queueing.pipelined_ttft(8, 0.1), abs=error)
+
+
+def test_a_step_beside_a_chunk_by_hand() -> None:
+    """Where traffic limits: 5 s of weights, 10 s of caches that decode, 4 s of a chunk's 8 tokens.
+
+    Where arithmetic does: 40 s of products and 15 s of pairs.
+    """
+    assert queueing.mixed_step_time(2, 10, 6, 2, 5, 40, 4, 1, 100, 8) == 5 + 10 + 4
+    assert queueing.mixed_step_time(2, 10, 6, 2, 500, 40, 4, 100, 100, 8) == 40 + 10 + 15
+
+
+def test_a_limit_that_is_met_exactly_is_kept() -> None:
+    """Both limits are the longest times that are still promised."""
+    assert queueing.attainment([0.5, 0.5, 0.6], [0.05, 0.06, 0.05], 0.5, 0.05) == pytest.approx(
+        1 / 3
+    )
