@@ -806,17 +806,17 @@ def test_groups_of_unlike_caches() -> None:
         groups = tuple(Group(n, layer, NoFeedForward()) for n, layer in layers)
         return cache_groups(Model("by hand", 32, 100, groups), BF16, 16)
 
-    # Two, one and three heads of 8: 64, 32 and 96 bytes a token, 16 tokens a block.
+    # Two, one and five heads of 8: 64, 32 and 160 bytes a token, 16 tokens a block.
     two, one = Attention(N=4, K=2, H=8), Attention(N=4, K=1, H=8)
     alike = grouped((3, two), (2, two))
     assert (alike.page, alike.layers, alike.counts, alike.joint) == (1024, 5, [1], False)
     # One table for both: a block is a page of each layer.
     unlike = grouped((3, two), (2, one))
     assert (unlike.page, unlike.layers, unlike.counts) == (3 * 1024 + 2 * 512, 1, [1])
-    three = Attention(N=3, K=3, H=8, window=64)
-    joint = grouped((3, two), (2, one), (4, three))
+    five = Attention(N=5, K=5, H=8, window=64)
+    joint = grouped((3, two), (2, one), (4, five))
     assert {(c.kind, c.layers, c.page, c.block) for c in joint.caches} == {
-        ("full", 3, 1536, 16), ("full", 2, 1536, 48), ("window", 4, 1536, 16),
+        ("full", 3, 2560, 16), ("full", 2, 2560, 80), ("window", 4, 2560, 16),
     }  # fmt: skip
     # The fewest are 2 and the most 4: groups of two layers, the odd one padded.
     assert (joint.joint, joint.layers, sorted(joint.counts)) == (True, 2, [1, 2, 2])

@@ -49,6 +49,7 @@ from rooflm.calc.presets import MODELS_FILE, build_model, load_all
 from rooflm.calc.rglru import RGLRU
 from rooflm.calc.rwkv import RWKV4, RWKV7, ChannelMix
 from rooflm.calc.short_conv import ShortConv
+from rooflm.calc.side_by_side import SideBySide
 from rooflm.calc.sparse import SparseAttention, SparseMLA
 from rooflm.calc.ssm import Mamba, Mamba2
 from rooflm.calc.timing import (
@@ -252,6 +253,26 @@ def test_cache_of_a_token(layer: Any, elements: int, fp8: int) -> None:
     assert (token_bytes(model, kind), cache_bytes(model, ten, kind)) == (3 * fp8, 30 * fp8)
 
 
+@pytest.mark.parametrize(
+    ("layer", "needed", "kept"),
+    [
+        # State, and three columns of a convolution over four tokens, of which references keep four.
+        (Mamba(d=6, s=2, r=3), (12, 18), (12, 24)),
+        (Mamba2(heads=3, width=4, s=5, groups=2), (60, 96), (60, 128)),
+        (DeltaNet(key_heads=2, value_heads=4, key=3, value=5), (60, 96), (60, 128)),
+        (ShortConv(D=11), (0, 22), (0, 33)),
+        (RGLRU(width=8, blocks=2), (8, 24), (8, 24)),
+        # Numerator, denominator and exponent; the last token of both halves.
+        (RWKV4(D=11, A=9), (27, 22), (27, 22)),
+        (SideBySide(Mamba(d=6, s=2, r=3), ShortConv(D=11)), (12, 40), (12, 57)),
+    ],
+)
+def test_states(layer: Any, needed: tuple[int, int], kept: tuple[int, int]) -> None:
+    """Elements of the state and of columns, as needed and as the reference keeps them."""
+    for state, expected in ((layer.state, needed), (layer.reference_state, kept)):
+        assert (state.recurrent, state.columns, state.elements) == (*expected, sum(expected))
+
+
 def test_cache_of_compressed_entries() -> None:
     """A window of 3, entries of 2 tokens: 5 elements each and index keys of 2."""
     layer = Compressed(N=4, H=5, q=7, window=3, groups=2, rank=6, m=2, index_heads=3,
@@ -321,6 +342,16 @@ WORK: list[tuple[Any, dict[str, tuple[float, float, float, float]]]] = [
         "index": (12 * (42 + 33 + 22) + 2 * 6 * 36, 2 * (97 + 6), 2 * 7 * 6, 6 * 6),
         "attention": (2 * (6 * 12 * 12 + 6 * 5 * 12 * 3), 2 * 5 * 3 * 12, 2 * 4 * 14, 0),
     }),
+    # No more than nine are there: nothing is scored, and index keys are written alone.
+    (SparseMLA(N=3, c=5, r=2, d=4, v=8, index_heads=2, index_width=3, top=9), {
+        "index": (12 * (66 + 33 + 22), 2 * (121 + 6), 0, 6 * 6),
+        "attention": (2 * (6 * 12 * 18 + 6 * 5 * 12 * 3), 2 * 5 * 3 * 12, 2 * 7 * 14, 0),
+    }),
+    # Three blocks of two hold all of 5 and 6 tokens, and 5 of 7, which alone are scored.
+    (SparseAttention(N=6, K=2, H=5, index_heads=2, index_width=3, top=3, block=2), {
+        "index": (12 * (66 + 33) + 2 * 6 * 14, 2 * (99 + 6), 2 * 7 * 6, 6 * 6),
+        "attention": (4 * 6 * 5 * 2 * 16, 0, 2 * 5 * 40, 0),
+    }),
     # Two blocks of two: 3, 4 and 3 tokens of 5, 6 and 7.
     (SparseAttention(N=6, K=2, H=5, index_heads=2, index_width=3, top=2, block=2), {
         "index": (12 * (66 + 33) + 2 * 6 * 36, 2 * (99 + 6), 2 * 7 * 6, 6 * 6),
@@ -356,6 +387,12 @@ WORK: list[tuple[Any, dict[str, tuple[float, float, float, float]]]] = [
         "state in": (12 * 11 * 47, 2 * 11 * 47, 0, 0),
         "state": (6 * (360 + 256), 2 * (128 + 32 + 9 + 12 + 47 + 11), 2 * 432, 2 * 432),
         "state out": (12 * 132, 2 * 132, 0, 0),
+    }),
+    (Mamba(d=6, s=2, r=3, conv_bias=False), {
+        "state": (6 * (72 + 48), 2 * (24 + 12 + 6 + 6), 2 * 84, 2 * 84),
+    }),
+    (Mamba2(heads=3, width=4, s=5, groups=2, conv_bias=False, norm=False), {
+        "state": (6 * (360 + 256), 2 * (128 + 9), 2 * 432, 2 * 432),
     }),
     (LinearAttention(heads=2, key=3, value=5), {
         "state in": (12 * 11 * 22, 2 * 11 * 22, 0, 0),
