@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 PYTHON ?= .venv/bin/python
-.PHONY: help install test fuzz coverage mutants lint types docs figures benchmarks wheel check clean
+.PHONY: help install test fuzz coverage mutants lint types audit docs figures benchmarks wheel lowest pythons check clean
 
 help: ## list these tasks
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -26,6 +26,10 @@ types: ## check types (the link tree gives the folders their installed name)
 	mkdir -p build/typing/rooflm
 	ln -sfn ../../../calc ../../../plots ../../../validate build/typing/rooflm/
 	$(PYTHON) -m pyright --pythonpath $(PYTHON)
+
+audit: ## look for broken requirements, and known vulnerabilities of what is installed
+	$(PYTHON) -m pip check
+	$(PYTHON) -m pip_audit --skip-editable --progress-spinner off
 
 docs: ## regenerate transcripts and references from the program
 	$(PYTHON) docs/transcript.py
@@ -54,7 +58,33 @@ wheel: ## build the wheel and run the tests of commands and files against it, aw
 	build/wheel/bin/rooflm report studies/batch_sweep.yaml --quiet -o build/wheel/page.html
 	cd build/wheel && bin/python -m pytest -q -p no:cacheprovider $(WHEEL_TESTS:%=tests/test_%.py)
 
-check: lint types test wheel ## everything that continuous integration runs
+# Tests of the calculator alone, which need neither torch nor transformers.
+CALC_TESTS = $(patsubst %,tests/test_%.py,cli lecture hardware explain solve study figures)
+CALC_NEEDS = pytest hypothesis pytest-xdist jsonschema
+
+# Oldest versions warn of the newer ones beneath them, so that warnings are no errors here.
+lowest: ## run the calculator's tests with the oldest versions that pyproject.toml allows
+	rm -rf build/lib build/lowest
+	python3 -m venv build/lowest
+	python3 -c 'import re, tomllib; of = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	more = of["optional-dependencies"]; needs = of["dependencies"] + more["parquet"] + more["gguf"]; \
+	print(*(re.sub(">=([0-9.]+).*", r"==\1", need) for need in needs), sep="\n")' > build/lowest/versions.txt
+	build/lowest/bin/pip install -q -c build/lowest/versions.txt '.[parquet,gguf]' $(CALC_NEEDS)
+	build/lowest/bin/python -m pytest -q -p no:cacheprovider -W default $(CALC_TESTS)
+
+PYTHONS = 3.12 3.13
+
+pythons: ## run them with other versions of Python, where those are installed
+	rm -rf build/lib
+	for version in $(PYTHONS); do \
+		python=python$$version; home=build/$$python; \
+		$$python -c '' 2> /dev/null || { echo "$$python is not installed here" >&2; continue; }; \
+		rm -rf $$home && $$python -m venv $$home && \
+		$$home/bin/pip install -q '.[parquet,gguf]' $(CALC_NEEDS) && \
+		$$home/bin/python -m pytest -q -p no:cacheprovider $(CALC_TESTS) || exit 1; \
+	done
+
+check: lint types test wheel lowest audit ## everything that continuous integration runs
 
 clean: ## remove what these tasks made
 	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .coverage*
