@@ -46,6 +46,7 @@ from rooflm.calc.model import (
 )
 from rooflm.calc.passes import BF16, Operator, Precision, Routing, Segment
 from rooflm.calc.presets import MODELS_FILE, build_model, load_all
+from rooflm.calc.residual import Residual
 from rooflm.calc.rglru import RGLRU
 from rooflm.calc.rwkv import RWKV4, RWKV7, ChannelMix
 from rooflm.calc.short_conv import ShortConv
@@ -62,6 +63,7 @@ from rooflm.calc.timing import (
     shares,
     step_time,
 )
+from rooflm.calc.weights import parameters_of
 
 ROWS: list[tuple[Any, dict[str, tuple[list[int], list[int]]]]] = [
     # Gated values of another width: 6 heads of 5 and 3, 2 of them with keys and values.
@@ -722,3 +724,42 @@ def test_layers_in_host_memory(hosted: int, held: list[tuple[int, bool]]) -> Non
         f"{name} from host" for name in ("norms", "qkv", "attention", "out", "mlp up", "mlp down")
         if hosted
     }  # fmt: skip
+
+
+def test_a_head_without_bias_and_states_as_needed() -> None:
+    """Three words of 64 numbers: 16 bits each, or two blocks of 32 numbers in 34 B a word."""
+    model = Model("two", 64, 3, (Group(2, Mamba(d=6, s=2, r=3), NoFeedForward()),))
+    blocks = Precision(parts=(("head", FORMATS["q8_0"]),))
+
+    for kind, size in ((BF16, 2 * 3 * 64), (blocks, 3 * 2 * 34)):
+        assert ledger(model, [Segment(1, 1, 0)], kind)[-1].weight_bytes == size
+    assert state_elements(model) == 2 * (12 + 18)
+    assert state_elements(model, reference=True) == 2 * (12 + 24)
+
+
+def test_what_surrounds_three_layers() -> None:
+    """Two streams of hyper-connections, three of AltUp, a rank of 4, embeddings of 7 rows of 5."""
+    around = Residual(streams=2, altup=3, laurel=4, width=5, rows=7)
+
+    # Eight coefficients of both streams, before mixer and feed-forward; 27 + 9 of AltUp and 4 rows.
+    layer = {"hyper_connections": 2 * (8 * 22 + 8 + 3), "residual": 80 + 88 + 110, "norms": 33}
+    whole = {
+        "hyper_connections": 44 + 3, "residual": 2 * 2 * 121 + 165, "norms": 5,
+        "layer_embeddings": 7 * 3 * 5,
+    }  # fmt: skip
+    assert (around.layer_parameters(11), around.parameters(11, 3)) == (layer, whole)
+    held = parameters_of(around.tensors(11, 3))
+    assert held == {part: n + 3 * layer.get(part, 0) for part, n in whole.items()}
+
+    before, each = around.operators(11, 3, [Segment(2, 3, 4)], BF16)
+    # A row of each layer's table for each of six tokens.
+    assert (before.count, before.flops) == (1, 12 * (44 + 484 + 165))
+    assert before.weight_bytes == 2 * (47 + 649 + 5) + 2 * 6 * 15
+    assert before.activation_bytes == before.live_bytes == 2 * 6 * (22 + 15)
+    # AltUp's router works before the layer and after it.
+    assert (each.count, each.flops) == (3, 12 * (2 * 4 * 44 + 66 + 88 + 110))
+    assert each.weight_bytes == 2 * (374 + 278 + 33)
+    assert each.activation_bytes == each.live_bytes == 2 * 6 * 22
+    assert parameters_of(Residual().tensors(11, 3)) == {}
+    few = next(replace(around, rows=4).operators(11, 3, [Segment(2, 3, 4)], BF16))
+    assert few.weight_bytes == 2 * (47 + 649 + 5) + 2 * 4 * 15
