@@ -761,5 +761,6 @@ def test_what_surrounds_three_layers() -> None:
     assert each.weight_bytes == 2 * (374 + 278 + 33)
     assert each.activation_bytes == each.live_bytes == 2 * 6 * 22
     assert parameters_of(Residual().tensors(11, 3)) == {}
+    assert Residual().model_matrices(11, 3) == Residual().layer_products(11) == 0
     few = next(replace(around, rows=4).operators(11, 3, [Segment(2, 3, 4)], BF16))
     assert few.weight_bytes == 2 * (47 + 649 + 5) + 2 * 4 * 15
