@@ -429,6 +429,7 @@ WORK: list[tuple[Any, dict[str, tuple[float, float, float, float]]]] = [
         "state in": (12 * (88 * 2 + 32 * 2), 2 * 240, 0, 0),
         "state": (6 * (32 + 64), 2 * (16 + 11 + 16 + 40 + 8), 2 * 80, 2 * 80),
     }),
+    (ShortConv(D=11), {"state": (6 * (66 + 22), 2 * 33, 2 * 44, 2 * 44)}),
     (ShortConv(D=11, bias=True), {
         "state in": (12 * 363, 2 * 363, 0, 0),
         "state": (6 * (66 + 22), 2 * (33 + 33 + 11 + 11), 2 * 44, 2 * 44),
