@@ -69,11 +69,11 @@ class StepLog:
 
         if rows:
             part = np.fromiter(rows, dtype=float, count=len(rows)).reshape(-1, WIDTH)
-            part[:, (3, 4, 6)] /= TICKS
+            part[:, (3, 4, 6)] /= float(TICKS)
             self.parts.append(part)
         if late:
             part = np.array(late, dtype=float)
-            part[:, 1:] /= TICKS
+            part[:, 1:] /= float(TICKS)
             self.late.append(part)
 
     def table(self) -> dict[str, NDArray[np.float64]]:

@@ -97,10 +97,10 @@ def latencies(run: Run, warm_up: int = 0) -> Latencies:
         if not whole:
             late, early = [late[i] for i in done], [early[i] for i in done]
         gaps = map(operator.sub, late, early)
-        return np.fromiter(gaps, dtype=float, count=len(done)) / TICKS
+        return np.fromiter(gaps, dtype=float, count=len(done)) / float(TICKS)
 
     return Latencies(
-        np.array([base[i] for i in done], dtype=float) / TICKS,
+        np.array([base[i] for i in done], dtype=float) / float(TICKS),
         *(between(ticks, base) for ticks in (trace.start, trace.first, trace.finish)),
         handed=None if run.ready is None else between(trace.first, run.ready),
         output=np.array([output[i] for i in done], dtype=float),
