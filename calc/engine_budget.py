@@ -143,8 +143,8 @@ def _on_rank(case: Case, rules: Mapping[str, Any], asked: Asked) -> dict[str, An
         return _all_at_once(case, rules, asked, how, run, weights, total)
     for key, one in run.items():
         if one.value > total:
-            option, name = f"--{key.replace('_', '-')}", key.replace("_", " ")
-            what = f"{name} of {one.value / 2**30:,.2f} GiB is more than the device has"
+            option = f"--{key.replace('_', '-')}"
+            what = f"{one.value / 2**30:,.2f} GiB are more than the device has"
             fix = f"It has {total / 2**30:,.2f} GiB"
             fix += "." if one.given else "; a pass of fewer tokens and sequences takes less."
             raise RooflmError(what, option, fix)

@@ -386,6 +386,11 @@ SHOWN: dict[str, tuple[tuple[str, str, str], ...]] = {
             "full=κ_f, window=κ_w, ratio=r",
             "pool=1e9, κ_f=5511.4375, κ_w=35624, r=0.1, page=1",
         ),
+        (
+            "engine_memory.sglang_share",
+            "total=M, chunk=T_c, graphs=B_g, ranks=n, least=M_l",
+            "M=85520809984, T_c=8192, B_g=256, n=1, M_l=10737418240",
+        ),
         ("engine_memory.sglang_states", "ratio=r, state=s", "pool=20e9, r=0.9, s=99e6"),
         (
             "engine_memory.trtllm_blocks",
