@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from ..calc.case import Case
@@ -11,6 +12,8 @@ from ..calc.communication import Communication, rank_messages
 from ..calc.deployment import Node, Spread, deploy
 from ..calc.errors import RooflmError
 from ..calc.estimate import Constants, estimate_time, operator_time
+from ..calc.hardware import Machine
+from ..calc.model import Model
 from ..calc.passes import Operator, Routing, Segment, decode, prefill
 from ..calc.precision import precision_of
 from ..calc.presets import find_machine, find_model
@@ -95,9 +98,15 @@ def routing_of(row: Row) -> Routing:
     return Routing(alike=ALIKE) if row.engine == "llama.cpp" else Routing()
 
 
+@cache
+def _presets(model: str, hardware: str) -> tuple[Model, Machine]:
+    """Read the presets of a row once for all rows of both."""
+    return find_model(model), find_machine(hardware)
+
+
 def case_of(row: Row) -> Case:
     """Make the case of a row."""
-    model, machine = find_model(row.model or ""), find_machine(row.hardware or "")
+    model, machine = _presets(row.model or "", row.hardware or "")
     sixteen = "fp16" if row.kv == "fp16" or row.weights == "fp16" else "bf16"
     precision = precision_of(
         row.weights, row.kv, model=model, natural=sixteen, routing=routing_of(row)
