@@ -36,6 +36,7 @@ from .units import parse_count, parse_counts, parse_rate, parse_share, parse_tim
 
 if TYPE_CHECKING:
     from .case import Case
+    from .fit import Typed
 
 Progress = Callable[[int, int], None]
 """Tells how far long work is."""
@@ -86,7 +87,7 @@ def shown(words: Words) -> dict[str, Any]:
 
 def fitted(words: Words) -> dict[str, Any]:
     """Answer whether a model fits, what fills the memory, and what would make it fit."""
-    from .fit import fit, ways
+    from .fit import fit, spared, ways
     from .options_memory import MEMORY
 
     asked = None
@@ -96,22 +97,54 @@ def fitted(words: Words) -> dict[str, Any]:
 
         asked = parse_memory(reserving)
     typed = bounded(words)
-    case = case_of(words, typed)
+    case = case_of(words, typed, timed=False)
     batches = parse_counts(given(words.get("batch"), "1"), "--batch")
     contexts = parse_contexts(words.get("context"), typed)
     answer = fit(case, batches, contexts)
+    alone = len(answer["rows"]) == 1
     if asked is not None:
         from .engine_budget import engine_memory
 
         answer["engine"] = engine_memory(case, asked)
-    if not answer["fits"] and len(answer["rows"]) == 1:
+    elif alone:
+        answer["assumptions"][:0] = spared(case, batches[0], contexts[0])
+    if not answer["fits"] and alone:
         from .listing import all_machines
 
-        answer["ways"] = ways(case, batches[0], contexts[0], all_machines())
+        beside = _beside(words, case, typed)
+        answer["ways"] = ways(case, batches[0], contexts[0], all_machines(), beside)
         if not answer["ways"]:
-            none = "no smaller batch or context fits, nor any other device"
+            none = (
+                "nothing that was tried fits: fewer sequences, a shorter context, weights of fewer "
+                "bits, more --tp, other devices, each by itself"
+            )
             answer["assumptions"].insert(0, none)
     return answer
+
+
+def _beside(words: Words, case: Case, typed: Counting) -> Typed:
+    """Gather what a change that makes a model fit has to be typed beside."""
+    from .fit import Typed
+
+    node, layout = node_of(words["on"]), group(words, LAYOUT)
+    degrees = set(parse_ways(layout))
+    engine = words.get("engine")
+    if engine is not None:
+        from .engine_rules import find_rules
+
+        # llama.cpp gives whole layers to each device.
+        degrees |= {"whole layers"} if find_rules(engine)["way"] == "all-at-once" else set[str]()
+    rates = {*case.machine.flops, *case.machine.best_flops}
+    names = ("fp8" if "fp8" in rates else "int8", "int4")
+    own = {n: make_precision(replace(typed, weights=n), case.machine, case.model) for n in names}
+    return Typed(
+        on=node.name if isinstance(node.name, str) else case.machine.name,
+        nodes=getattr(node, "nodes", 1),
+        devices=node.devices,
+        degrees=frozenset(degrees),
+        linked=layout.get("link") is not None,
+        fewer_bits=own,
+    )
 
 
 def compared(words: Words) -> dict[str, Any]:

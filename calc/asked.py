@@ -64,12 +64,17 @@ def counting_of(words: Words) -> Counting:
     )
 
 
-def case_of(words: Words, typed: Counting | None = None) -> Case:
-    """Make the case of what was typed; typed: how to count, where not all that was typed says."""
+def case_of(words: Words, typed: Counting | None = None, timed: bool = True) -> Case:
+    """Make the case of what was typed.
+
+    typed: how to count, where not all that was typed says; timed: its time is asked for, which
+    needs links.
+    """
     settings: list[str] = list(words.get("set") or ())
     files = words.get("models"), words.get("hardware")
     typed = counting_of(words) if typed is None else typed
-    return find_case(words["model"], words["on"], settings, *files, typed, group(words, LAYOUT))
+    layout = group(words, LAYOUT)
+    return find_case(words["model"], words["on"], settings, *files, typed, layout, timed)
 
 
 def works_of(words: Words) -> list[Work] | None:

@@ -318,6 +318,10 @@ class Attention(Weighted):
         """Bytes that a token of a short context adds to the cache [B]."""
         return 0 if self.shares else self.key_value_bytes(precision)
 
+    def growing_bytes(self, precision: Precision) -> Q:
+        """Bytes that a further token adds to the cache beyond all windows [B]."""
+        return 0 if self.window_tokens is not None else self.token_bytes(precision)
+
     def cache_bytes(self, S: Q, precision: Precision) -> Q:
         """Bytes that one layer keeps for a sequence of S tokens beside its state [B]."""
         return self.token_bytes(precision) * self.kept_tokens(S)
@@ -474,6 +478,10 @@ class NoMixer(Weighted):
         return 0
 
     def token_bytes(self, precision: Precision) -> Q:
+        """Keep nothing."""
+        return 0
+
+    def growing_bytes(self, precision: Precision) -> Q:
         """Keep nothing."""
         return 0
 

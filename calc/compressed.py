@@ -219,7 +219,7 @@ class Compressed(Weighted):
         no_keys = is_zero(self.index_width)
         return 0 if no_keys else precision.cache.vector_bytes(self.index_width, "index")
 
-    def grown_bytes(self, precision: Precision) -> Q:
+    def growing_bytes(self, precision: Precision) -> Q:
         """Bytes that a further token adds beyond the window, on average [B]."""
         if is_zero(self.m):
             return 0
@@ -228,7 +228,7 @@ class Compressed(Weighted):
 
     def token_bytes(self, precision: Precision) -> Q:
         """Bytes of a token while the window is open, on average [B]."""
-        return precision.cache.vector_bytes(self.H, "entry") + self.grown_bytes(precision)
+        return precision.cache.vector_bytes(self.H, "entry") + self.growing_bytes(precision)
 
     def cache_bytes(self, S: Q, precision: Precision) -> Q:
         """Bytes that one layer keeps for a sequence of S tokens beside its state [B]."""
@@ -324,7 +324,7 @@ class Compressed(Weighted):
             compute=precision.compute_of("attention"),
             weight_bytes=read_bytes(self.tensors(D), "compress", precision),
             read_bytes=b_s * made * found,
-            write_bytes=b_s * made * left + self.grown_bytes(precision) * rows,
+            write_bytes=b_s * made * left + self.growing_bytes(precision) * rows,
             activation_bytes=b_x * (D + made) * rows,
             live_bytes=b_x * (2 * D + made) * rows,
         )

@@ -23,6 +23,7 @@ from .matmul import intensity, ridge
 from .memory import activations_bytes, weights_bytes
 from .model import (
     gathered_parts,
+    growing_bytes,
     growing_elements,
     idle_parameters,
     parameters,
@@ -182,6 +183,7 @@ def _kept_definitions(case: Case) -> Definitions:
         "elements_per_token": token_elements(model),
         "growing_elements_per_token": growing_elements(model),
         "bytes_per_token": token_bytes(model, precision),
+        "growing_bytes_per_token": growing_bytes(model, precision),
         "state_elements_per_sequence": state_elements(model),
         "state_bytes_per_sequence": sequence_state_bytes(model, precision),
     }

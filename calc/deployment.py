@@ -67,6 +67,16 @@ class Spread:
         return {n: ways for n in names if (ways := getattr(self, n)) is not None}
 
 
+def without_links(spread: Spread) -> Spread:
+    """Let messages take no time where no link was typed: for memory, which they do not fill."""
+    free = float("inf")
+    return replace(
+        spread,
+        link_bytes_per_s=spread.link_bytes_per_s or free,
+        network_bytes_per_s=spread.network_bytes_per_s or free,
+    )
+
+
 def _layout(ways: Mapping[str, int]) -> Layout:
     """Make a layout of what was typed; more devices than any deployment has are a slip."""
     layout = Layout(**ways)
@@ -116,13 +126,20 @@ def deploy(case: Case, spread: Spread, node: Node) -> Case:
     return replace(case, ranks=tuple(shard(case.model, layout)), links=links)
 
 
+def joined(machine: Machine, layout: Layout | None) -> bool:
+    """Tell whether a machine has a link for what a layout sends, or it sends nothing."""
+    if machine.links or layout is None:
+        return True
+    return layout.tp == layout.pp == layout.dp == 1
+
+
 def link_of(machine: Machine, spread: Spread, layout: Layout) -> float:
     """Bandwidth between devices of a node: what was typed, or the machine's fastest link [B/s]."""
     if spread.link_bytes_per_s is not None:
         return spread.link_bytes_per_s
     if machine.links:
         return max(machine.links.values())
-    if layout.tp == layout.pp == layout.dp == 1:
+    if joined(machine, layout):
         return float("inf")
     what = f"no link between devices of {machine.name} is known"
     raise RooflmError(what, "--link", "Say --link 450GB, one direction of a device a second.")
@@ -152,8 +169,11 @@ def _adapters(model: Model, precision: Precision) -> dict[str, Any]:
     return {"adapters_bytes": adapters_bytes(model, precision)}
 
 
-def told(case: Case) -> list[str]:
-    """Say in sentences how a case is spread, and what a division of the whole would get wrong."""
+def told(case: Case, timed: bool = True, bound: bool = False) -> list[str]:
+    """Say in sentences how a case is spread, and what a division of the whole would get wrong.
+
+    timed: the answer has times, so that messages matter; bound: it has bounds alone.
+    """
     layout, links = case.layout, case.links
     if layout is None or links is None:
         return []
@@ -164,12 +184,17 @@ def told(case: Case) -> list[str]:
         f"layout: {axes or 'one device'}: {layout.devices} devices; memory is that of the fullest, "
         "tokens/s that of all; --batch counts the sequences of all replicas"
     ]
-    if layout.tp * layout.pp * layout.dp > 1:
+    if timed and layout.tp * layout.pp * layout.dp > 1:
         speed = f"{near.bytes_per_s / 1e9:,.4g} GB/s one way"
         said.append(
             f"messages: {near.all_reduce} all-reduce over {speed}, {1e6 * float(near.latency_s):g} "
             "us a message (--link-latency), none overlapped with compute"
         )
+        if bound and layout.tp > 1 and not near.latency_s:
+            said.append(
+                "messages of small models take their latency, which no bound has: they gain less "
+                "from --tp than is shown; --link-latency 10us, say, puts it in"
+            )
         if links.far is not None:
             said.append(
                 f"between nodes: {links.far.bytes_per_s / 1e9:,.4g} GB/s of a device one way"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .cache_groups import Groups, cache_groups
-from .case import Case, cached_bytes, held_weights
+from .case import Case, cached_bytes, held_weights, reserved
 from .engine_inputs import Inputs, Settings, inputs, ranges_said, settings, told_inputs
 from .engine_lines import Pool, Sizes, llama_pool, sglang_pool, trtllm_pool
 from .engine_memory import (
@@ -190,6 +190,7 @@ def _on_rank(case: Case, rules: Mapping[str, Any], asked: Asked) -> dict[str, An
         "max_sequences": how.sequences,
         "request_needed_bytes": needed,
         "request_reserved_bytes": middle.request,
+        "request_padded_bytes": _padded(case, how.length),
         **{f"starts{end}": one.concurrency >= 1 for end, one in pools.items()},
         **middle.more,
         "inputs": told_inputs(run, asked),
@@ -312,6 +313,7 @@ def _all_at_once(
         "max_sequences": slots,
         "request_needed_bytes": _needed(case, context // slots),
         "request_reserved_bytes": request,
+        "request_padded_bytes": _padded(case, context // slots),
         "starts": whole <= total,
         "starts_low": whole - buffer.value + buffer.high <= total,
         "starts_high": whole - buffer.value + buffer.low <= total,
@@ -322,11 +324,22 @@ def _all_at_once(
 
 def _needed(case: Case, length: int) -> float:
     """Bytes that the mathematics needs of a request on a rank: its cache and its states [B]."""
-    layout = case.layout
-    # A rank of a group of dp holds whole sequences: one of them is meant, not its share.
-    alone = 1 if layout is None else layout.dp * layout.replicas
-    cache = float(cached_bytes(case, alone, length))
+    cache = float(cached_bytes(case, _alone(case), length))
     return cache + float(sequence_state_bytes(case.model, case.precision))
+
+
+def _padded(case: Case, length: int) -> float | None:
+    """Bytes of a request on a rank where window layers hold all tokens; None without any [B]."""
+    windows = {g.mixer.window_tokens for g in case.model.groups if g.mixer.token_elements}
+    if windows <= {None}:
+        return None
+    cache = float(reserved(case, _alone(case), length)["padded"])
+    return cache + float(sequence_state_bytes(case.model, case.precision))
+
+
+def _alone(case: Case) -> int:
+    """Count the sequences of which each rank of a group of dp, which holds whole ones, has one."""
+    return 1 if case.layout is None else case.layout.dp * case.layout.replicas
 
 
 def _sentences(rules: Mapping[str, Any], pool: Pool, run: Mapping[str, Inputs]) -> list[str]:

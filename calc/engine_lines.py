@@ -73,9 +73,9 @@ def kept(model: Model, precision: Precision) -> Kept:
     compressed = False
     for group in model.groups:
         for mixer in parts(group.mixer):
-            if mixer.kind in ("csa", "hca") or hasattr(mixer, "grown_bytes"):
+            if hasattr(mixer, "m"):
                 compressed = True
-                grown = float(mixer.grown_bytes(precision))
+                grown = float(mixer.growing_bytes(precision))
                 entry = float(mixer.token_bytes(precision)) - grown
                 full += group.count * grown
                 window = int(mixer.window)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .case import (
@@ -15,17 +16,22 @@ from .case import (
     memory_bytes,
     reserved,
 )
+from .deployment import USUAL_NODE, Node, Spread, deploy, joined, without_links
 from .errors import RooflmError
 from .hardware import Machine, capacity
+from .layout import tp_degrees
 from .memory import BATCHED_TOKENS, BLOCK_TOKENS, activations_bytes
 from .model import total_parameters
-from .passes import prefill
-from .readings import Q
+from .passes import Precision, prefill
+from .readings import Q, is_zero
 from .sharing import asked as shared
 from .sweep import assumptions, devices_of
+from .units import parse_size
 
 MOST_POINTS = 2000
 MOST_CHIPS = 3
+MOST_TP = 64
+"""Ranks of tensor parallelism that are tried at the most."""
 
 
 def fit(case: Case, batches: Sequence[int], contexts: Sequence[int]) -> dict[str, Any]:
@@ -115,38 +121,116 @@ def _reserved_sentence(cache: dict[str, int]) -> str:
     )
 
 
-def ways(case: Case, B: int, S: int, machines: Sequence[Machine]) -> list[dict[str, Any]]:
-    """List the cheapest changes that make B sequences of S tokens fit.
+@dataclass(frozen=True)
+class Typed:
+    """What was typed that a change has to be typed beside."""
 
-    Fewer sequences, a shorter context, or another chip, cheapest by its dated price; chips
-    without a price come last, smallest first. Chips without a capacity of their own are left out,
-    and all chips where the capacity was given.
+    on: str
+    """Machine that --on names."""
+    nodes: int = 1
+    devices: int | None = None
+    """Devices of a node; None where no number stands before the name."""
+    degrees: frozenset[str] = frozenset()
+    """Degrees of a layout that were typed."""
+    linked: bool = False
+    """A link was typed, so that the machine needs none of its own."""
+    fewer_bits: Mapping[str, Precision] = field(default_factory=dict[str, Precision])
+    """Formats of weights to try, most bits first."""
+
+    def site(self, name: str, devices: int | None) -> str:
+        """Write a machine as --on takes it, with devices of a node before its name."""
+        if devices is None:
+            return name
+        return f"{f'{self.nodes}x' if self.nodes > 1 else ''}{devices}x{name}"
+
+
+def ways(
+    case: Case, B: int, S: int, machines: Sequence[Machine], typed: Typed
+) -> list[dict[str, Any]]:
+    """List the cheapest changes that make B sequences of S tokens fit, each typed by itself.
+
+    Fewer sequences, a shorter context, weights of fewer bits, more ranks of tensor parallelism, or
+    as many of another chip, cheapest by its dated price; chips without a price come last, smallest
+    first. Chips without a capacity of their own or a link that the layout needs are left out, and
+    all chips where the capacity was given.
     """
     found: list[dict[str, Any]] = []
     most = max_sequences(case, S)
     if 0 < most < B:
         found.append({"option": "--batch", "value": str(most)})
     longest = max_context_tokens(case, B)
-    if 0 < longest < S:
+    if case.shared_prefix < longest < S:
         found.append({"option": "--context", "value": str(longest)})
+    held, limit = memory_bytes(case, B, S), case.limit[0]
+    for name, precision in typed.fewer_bits.items():
+        if memory_bytes(replace(case, precision=precision), B, S) <= limit:
+            found.append({"option": "--weights", "value": name})
+            break
+    found += _more_devices(case, B, S, typed)
     if case.capacity_bytes is not None:
         return found
-    held = memory_bytes(case, B, S)
     chips: list[tuple[float, int, Machine]] = []
     for machine in machines:
-        if machine.label_bytes is None:
+        other = replace(case, machine=machine)
+        if machine.label_bytes is None or not (typed.linked or joined(machine, case.layout)):
             continue
-        limit, _ = capacity(machine, nominal=case.lecture)
-        if held <= limit and machine.name != case.machine.name:
-            chips.append((machine.price_usd_per_hour or float("inf"), limit, machine))
-    for price, limit, machine in sorted(chips, key=lambda c: c[:2])[:MOST_CHIPS]:
+        if held <= other.limit[0] and machine.name != case.machine.name:
+            price = machine.price_usd_per_hour or float("inf")
+            chips.append((price, capacity(machine, nominal=case.lecture)[0], machine))
+    for price, whole, machine in sorted(chips, key=lambda c: c[:2])[:MOST_CHIPS]:
         found.append(
             {
                 "option": "--on",
-                "value": machine.name,
-                "capacity_bytes": limit,
+                "value": typed.site(machine.name, typed.devices),
+                "capacity_bytes": whole,
                 "price_usd_per_hour": price if price < float("inf") else None,
                 "price_date": machine.price_date or None,
             }
         )
     return found
+
+
+def _more_devices(case: Case, B: int, S: int, typed: Typed) -> list[dict[str, Any]]:
+    """Find the fewest ranks of tensor parallelism that hold it, where no other degree was typed.
+
+    Nodes have eight devices at the most.
+    """
+    one_device = case.offloads or case.lecture
+    if one_device or typed.degrees - {"tp"} or not (typed.linked or case.machine.links):
+        return []
+    alone, limit = replace(case, ranks=(), links=None), case.limit[0]
+    now = 1 if case.layout is None else case.layout.devices
+    for tp in tp_degrees(case.model):
+        if tp <= now or tp > MOST_TP or (tp > USUAL_NODE and tp % USUAL_NODE):
+            continue
+        try:
+            wide = deploy(alone, without_links(Spread(tp=tp)), Node(typed.on))
+        except RooflmError:
+            continue
+        if memory_bytes(wide, B, S) <= limit:
+            on = None
+            if typed.devices is not None:
+                nodes = -(-tp // USUAL_NODE)
+                on = replace(typed, nodes=nodes).site(typed.on, tp // nodes)
+            return [{"option": "--tp", "value": str(tp), "on": on}]
+    return []
+
+
+SPARED = ("0.9", "2GiB")
+"""Share of the memory and reserve that engines roughly leave: vLLM's usual share, and a context."""
+
+
+def spared(case: Case, B: int, S: int) -> list[str]:
+    """Say what fits where memory is left free; nothing where that was typed, or is not counted."""
+    if case.lecture or case.gpu_share is not None or not is_zero(case.reserve_bytes):
+        return []
+    share, reserve = SPARED
+    sparing = replace(case, gpu_share=float(share), reserve_bytes=parse_size(reserve, "--reserve"))
+    most, longest = max_sequences(sparing, S), max_context_tokens(sparing, B)
+    if case.model.max_context is not None:
+        longest = min(longest, case.model.max_context)
+    found = [f"{option} {n}" for option, n in (("--batch", most), ("--context", longest)) if n]
+    return [
+        "sequences that fit fill the memory to the last byte; with 0.9 of it and 2 GiB kept free "
+        f"(--gpu-share {share} --reserve {reserve}) {' or '.join(found) or 'nothing'} fits"
+    ]

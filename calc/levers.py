@@ -447,7 +447,11 @@ def _told(base: Case, words: Words, rows: Sequence[Mapping[str, Any]]) -> list[s
         "beside each row",
     ]
     if words["basis"] == "bound":
-        said.insert(1, "ranked by bounds, which hold for any engine; --basis estimate ranks by one")
+        said.insert(
+            1,
+            "ranked by bounds, which hold for any engine, where `sweep` tells an estimate by "
+            "default; --basis estimate ranks by one",
+        )
     if any(row["acts_on"] == "passes" for row in rows):
         said.append("time of speculation is that of a token, a round over the tokens it yields")
     said.append(

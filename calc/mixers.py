@@ -75,6 +75,10 @@ class Mixer(Protocol):
         """Bytes that a token of a short context adds to the cache, scales included [B]."""
         ...
 
+    def growing_bytes(self, precision: Precision) -> Q:
+        """Bytes that a further token adds to the cache beyond all windows [B]."""
+        ...
+
     def cache_bytes(self, S: Q, precision: Precision) -> Q:
         """Bytes that one layer keeps for a sequence of S tokens beside its state [B]."""
         ...

@@ -196,6 +196,10 @@ class MLA(Weighted):
         cache = precision.cache
         return cache.vector_bytes(self.c, "latent") + cache.vector_bytes(self.r, "rope")
 
+    def growing_bytes(self, precision: Precision) -> Q:
+        """Bytes that a further token adds to the cache [B]."""
+        return self.token_bytes(precision)
+
     def cache_bytes(self, S: Q, precision: Precision) -> Q:
         """Bytes that one layer keeps for a sequence of S tokens [B]."""
         return self.token_bytes(precision) * S

@@ -301,6 +301,11 @@ def growing_elements(model: Model) -> Q:
     return total(g.count * g.mixer.growing_elements for g in model.groups)
 
 
+def growing_bytes(model: Model, precision: Precision) -> Q:
+    """Bytes that a further token adds to a sequence beyond all windows [B]."""
+    return total(g.count * g.mixer.growing_bytes(precision) for g in model.groups)
+
+
 def state_elements(model: Model, reference: bool = False) -> Q:
     """Count the elements that a sequence needs whatever its length, all layers [elements].
 

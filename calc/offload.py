@@ -124,18 +124,26 @@ def table_bytes(model: Model, precision: Precision, first: bool = False) -> Q:
     ))  # fmt: skip
 
 
-def told(model: Model, bytes_per_s: float) -> list[str]:
-    """Say in sentences what is in host memory, and what that leaves out."""
+def told(model: Model, bytes_per_s: float | None) -> list[str]:
+    """Say in sentences what is in host memory, and what that leaves out.
+
+    bytes_per_s: of the bus; None where the answer has no times [B/s].
+    """
     away, whole = total(g.hosted for g in model.groups), model.layers
     table = "the embedding in host memory, as in llama.cpp"
     if model.tied:
         table = "which is the embedding as well; llama.cpp has a second copy in host memory"
     share = "; of each kind of layer its share, as their order is not known"
+    bus = "no buffer is counted for what comes from host memory"
+    if bytes_per_s is not None:
+        bus = (
+            f"weights, cache and state in host memory go over {bytes_per_s / 1e9:,.4g} GB/s one "
+            "way (--host-link) in each pass; no buffer is counted for them, and no host computes"
+        )
     return [
         f"{whole - away} of {whole} layers on the device, {away} in host memory"
         f"{share if away and len(model.groups) > 1 else ''}; the head is on the device, {table}",
-        f"weights, cache and state in host memory go over {bytes_per_s / 1e9:,.4g} GB/s one way "
-        "(--host-link) in each pass; no buffer is counted for them, and no host computes",
+        bus,
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .output import Page, Table
+from .output import Page, Table, prints
 from .units import show_gb, show_number
 
 Answer = dict[str, Any]
@@ -85,6 +85,8 @@ def show_page(answer: Answer, provenance: bool = False) -> Page:
         per_token = "cache: none"
     else:
         per_token = f"cache: {cache['bytes_per_token']:,} bytes a token in a short context"
+        if cache["growing_bytes_per_token"] != cache["bytes_per_token"]:
+            per_token += f", {cache['growing_bytes_per_token']:,} beyond all windows"
     if cache["state_bytes_per_sequence"]:
         per_token += f", and a state of {cache['state_bytes_per_sequence']:,} bytes"
     source = f"source: {answer['source']}"
@@ -139,8 +141,8 @@ def fit_page(answer: Answer) -> Page:
          show_gb(r["margin_bytes"]), yes(r["fits"]), f"{r['max_sequences']:,}")
         for r in answer["rows"]
     ]  # fmt: skip
-    notes = [_way(w) for w in answer.get("ways", ())] + answer["assumptions"]
-    return Page([Table(heads, rows, _title(answer), keys=2)], notes)
+    advice = [_way(way, answer.get("devices", 1)) for way in answer.get("ways", ())]
+    return Page([Table(heads, rows, _title(answer), keys=2)], advice + answer["assumptions"])
 
 
 def sweep_page(answer: Answer) -> Page:
@@ -216,7 +218,7 @@ def _even(batch: int | None) -> str:
 
 
 def compare_page(answer: Answer) -> Page:
-    """Lay out a comparison."""
+    """Lay out a comparison; beside estimates a bound says that it is one."""
     rows = answer["rows"]
     paid, paid_cells = paid_columns(rows)
     heads = ["model", "hardware", "batch", "context", "format", "memory [GB]", "capacity [GB]",
@@ -225,13 +227,21 @@ def compare_page(answer: Answer) -> Page:
     cells = [
         (r["model"], r["hardware"], _number(r["batch"]), _number(r["context_tokens"]),
          r["weights_format"], show_gb(r["memory_bytes"]), _gb(r["capacity_bytes"]),
-         "-" if r["fits"] is None else yes(r["fits"]), *_times(r, answer["phase"]),
+         "-" if r["fits"] is None else yes(r["fits"]),
+         *(_at(r, rows, 0, time) for time in _times(r, answer["phase"])),
          *_band(r, rows, answer["phase"]),
-         cell(r["tokens_per_s"]), *paid_cells[i], r["regime"] or "-")
+         _at(r, rows, 1, cell(r["tokens_per_s"])), *paid_cells[i], r["regime"] or "-")
         for i, r in enumerate(rows)
     ]  # fmt: skip
     reasons = dict.fromkeys(r["reason"] for r in rows if r["reason"])
     return Page([Table(heads, cells, keys=2)], [*reasons, *answer["assumptions"]])
+
+
+def _at(row: Answer, rows: list[Answer], most: int, shown: str) -> str:
+    """Mark a bound where other rows are estimates; most: it is above what is bounded."""
+    if shown == "-" or row["basis"] != "bound" or all(r["basis"] != "estimate" for r in rows):
+        return shown
+    return f"{('≥≤' if prints('≥≤') else ('>=', '<='))[most]} {shown}"
 
 
 def roofline_page(answer: Answer) -> Page:
@@ -369,14 +379,22 @@ def _band(row: Answer, rows: list[Answer], phase: str) -> list[str]:
     return [band, cell(row[other], unit)]
 
 
-def _way(way: dict[str, Any]) -> str:
-    match way["option"]:
+def _way(way: dict[str, Any], devices: int) -> str:
+    """Say what would fit, as it is typed: without commas."""
+    option, value = way["option"], way["value"]
+    match option:
         case "--on":
             price, date = way["price_usd_per_hour"], way["price_date"]
-            cost = f", {price:.2f} USD/h ({date})" if price is not None else ", price not known"
-            return f"would fit: --on {way['value']} ({show_gb(way['capacity_bytes'])} GB{cost})"
-        case option:
-            return f"would fit: {option} {int(way['value']):,} at the most"
+            cost = f"{price:.2f} USD/h ({date})" if price is not None else "price not known"
+            each = "each " if devices > 1 else ""
+            return f"would fit: --on {value} ({each}{show_gb(way['capacity_bytes'])} GB, {cost})"
+        case "--tp":
+            on = "" if way["on"] is None else f"--on {way['on']} "
+            return f"would fit: {on}--tp {value}"
+        case "--weights":
+            return f"would fit: --weights {value}"
+        case _:
+            return f"would fit: {option} {value} at the most"
 
 
 def yes(value: bool) -> str:

@@ -26,8 +26,10 @@ def engine_table(engine: Answer) -> Table:
     rows += [
         _size("one request of the longest length: needed [GiB]", engine["request_needed_bytes"]),
         _size("the same: reserved [GiB]", engine["request_reserved_bytes"]),
-        _three(engine, "starts", "starts", "", yes),
     ]
+    if engine["request_padded_bytes"] is not None:
+        rows.append(_size("the same: if all layers are full [GiB]", engine["request_padded_bytes"]))
+    rows.append(_three(engine, "starts", "starts", "", yes))
     heads = ("line", "counted", "least", "most")
     return Table(
         heads, rows, f"{engine['name']}{version}, the fullest device", keys=1, words=heads[:1]
@@ -42,7 +44,12 @@ def _pool_rows(engine: Answer) -> list[Row]:
     ]
     if "share_without_graphs" in engine:
         rows.append(
-            ("the same without CUDA graphs", f"{engine['share_without_graphs']:.4f}", "", "")
+            (
+                "share with as much left for caches if graphs were not counted",
+                f"{engine['share_without_graphs']:.4f}",
+                "",
+                "",
+            )
         )
     rows.append(_size("weights [GiB]", engine["weights_bytes"]))
     rows += [

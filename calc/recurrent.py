@@ -70,6 +70,10 @@ class Recurrent(Weighted):
         """Bytes that a token adds: none."""
         return 0
 
+    def growing_bytes(self, precision: Precision) -> Q:
+        """Bytes that a further token adds: none."""
+        return 0
+
     def cache_bytes(self, S: Q, precision: Precision) -> Q:
         """Bytes that grow with the context: none."""
         return 0

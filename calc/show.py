@@ -19,6 +19,7 @@ from .model import (
     Group,
     Model,
     active_parameters,
+    growing_bytes,
     growing_elements,
     parameters,
     sequence_state_bytes,
@@ -104,7 +105,7 @@ def cache(model: Model, precision: Precision) -> dict[str, Any]:
 
 CACHE_KEYS = (
     "elements_per_token", "growing_elements_per_token", "bytes_per_token",
-    "state_elements_per_sequence", "state_bytes_per_sequence",
+    "growing_bytes_per_token", "state_elements_per_sequence", "state_bytes_per_sequence",
 )  # fmt: skip
 
 
@@ -117,6 +118,7 @@ def _kept(model: Model, precision: Precision, elements: Any, reference: bool) ->
         elements,
         growing,
         token_bytes(model, precision) if not reference else precision.cache.bytes * elements,
+        growing_bytes(model, precision) if not reference else precision.cache.bytes * growing,
         state_elements(model, reference),
         sequence_state_bytes(model, precision, reference),
     )

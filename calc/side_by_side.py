@@ -75,6 +75,10 @@ class SideBySide(Weighted):
         """Bytes that a token of a short context adds to the cache [B]."""
         return self.first.token_bytes(precision) + self.second.token_bytes(precision)
 
+    def growing_bytes(self, precision: Precision) -> Q:
+        """Bytes that a further token adds to the cache beyond all windows [B]."""
+        return self.first.growing_bytes(precision) + self.second.growing_bytes(precision)
+
     def cache_bytes(self, S: Q, precision: Precision) -> Q:
         """Bytes that one layer keeps for a sequence of S tokens beside its state [B]."""
         return self.first.cache_bytes(S, precision) + self.second.cache_bytes(S, precision)

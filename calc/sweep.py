@@ -361,7 +361,10 @@ def assumptions(
     if case.layout is not None:
         from .deployment import told as spread_told
 
-        said += spread_told(case)
+        bound = case.constants is None or (
+            bool(rows) and all(row.get("estimate_s") is None for row in rows)
+        )
+        said += spread_told(case, timed, bound)
     said += sharing_told(case)
     if case.model.adapters is not None:
         from .adapters import told as adapters_told
@@ -370,7 +373,7 @@ def assumptions(
     if case.offloads:
         from .offload import told as offload_told
 
-        said += offload_told(case.model, case.host_bytes_per_s)
+        said += offload_told(case.model, case.host_bytes_per_s if timed else None)
     latents = [g.mixer for g in case.model.groups if g.mixer.kind.startswith("mla")]
     if latents and not case.lecture:
         said.append(_latent_sentence(latents[0], phase, contexts))

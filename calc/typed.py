@@ -270,11 +270,15 @@ def find_case(
     hardware: str | None,
     typed: Counting,
     layout: Typed,
+    timed: bool = True,
 ) -> Case:
-    """Find a model and a machine by name, and make a case of them, spread as was typed."""
+    """Find a model and a machine by name, and make a case of them, spread as was typed.
+
+    timed: how long messages take matters; memory needs no link.
+    """
     node = node_of(on)
     return spread_case(
-        _one_device(model, node.name, settings, models, hardware, typed), layout, node
+        _one_device(model, node.name, settings, models, hardware, typed), layout, node, timed
     )
 
 
@@ -336,21 +340,29 @@ class _Plain:
     devices: None = None
 
 
-def spread_case(case: Case, layout: Typed, node: Any) -> Case:
-    """Spread a case over devices, where a layout or a number of devices was typed."""
+def spread_case(case: Case, layout: Typed, node: Any, timed: bool = True) -> Case:
+    """Spread a case over devices, where a layout or a number of devices was typed.
+
+    timed: links that are not known are asked for; else they take no time, which nobody looks at.
+    """
     said = {name: text for name, text in layout.items() if text is not None}
     layers, link = said.pop("gpu_layers", None), said.pop("host_link", None)
     if layers is not None or link is not None:
         from .offload import offload
 
-        speed = None if link is None else parse_speed(link, "--host-link")
-        case = spread_case(case, {**layout, "gpu_layers": None, "host_link": None}, node)
+        speed = None if timed else float("inf")
+        speed = speed if link is None else parse_speed(link, "--host-link")
+        case = spread_case(case, {**layout, "gpu_layers": None, "host_link": None}, node, timed)
         return offload(case, None if layers is None else parse_layers(layers), speed)
     if not said and node.devices is None:
         return case
     from .deployment import Node, deploy
 
     spread = parse_spread(layout)
+    if not timed:
+        from .deployment import without_links
+
+        spread = without_links(spread)
     whole = node if isinstance(node, Node) else Node(node.name)
     return deploy(case, spread, whole)
 
