@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .asked import Words, case_of, counting_of, group, works_of
 from .errors import RooflmError, check_choice
+from .noted import noted
 from .options import COSTED, COUNTED, ESTIMATED, FILES, LAYOUT, TERMS, UNCHARGED
 from .typed import (
     LINKS,
@@ -57,6 +58,7 @@ def settings_of(words: Words) -> list[str]:
     return list(words.get("set") or ())
 
 
+@noted
 def shown(words: Words) -> dict[str, Any]:
     """Answer what a model is made of, and what each rank of a layout holds of it."""
     from .presets import find_model
@@ -85,6 +87,7 @@ def shown(words: Words) -> dict[str, Any]:
     return answer
 
 
+@noted
 def fitted(words: Words) -> dict[str, Any]:
     """Answer whether a model fits, what fills the memory, and what would make it fit."""
     from .fit import fit, spared, ways
@@ -147,6 +150,7 @@ def _beside(words: Words, case: Case, typed: Counting) -> Typed:
     )
 
 
+@noted
 def compared(words: Words) -> dict[str, Any]:
     """Answer the same work of several models on several machines."""
     from .compare import compare
@@ -169,6 +173,7 @@ def _crossed(models: list[Any], words: Words, typed: Counting) -> list[Case]:
     return crossed_cases(models, list(words["on"]), settings_of(words), *files, typed, layout)
 
 
+@noted
 def held_against(words: Words) -> dict[str, Any]:
     """Answer where every operator stands against the ridge of a machine."""
     from .roofline import rooflines
@@ -200,6 +205,7 @@ def _of_a_step(words: Words, quantity: str, sensitivity: bool) -> Estimating | N
     return how if wanted and plain else None
 
 
+@noted
 def explained(words: Words) -> dict[str, Any]:
     """Answer where a number comes from: its formula, subtotals, values and source."""
     from .cost import Paid, economics_of
@@ -229,6 +235,7 @@ def explained(words: Words) -> dict[str, Any]:
     return answer
 
 
+@noted
 def solved(words: Words, tell: Progress = silent) -> dict[str, Any]:
     """Answer what meets a target, with its formula; `feasible` is false where nothing does."""
     from .solve import UNKNOWNS, WHENS, Target, solve
@@ -277,6 +284,7 @@ def solved(words: Words, tell: Progress = silent) -> dict[str, Any]:
     return answer
 
 
+@noted
 def levered(words: Words) -> dict[str, Any]:
     """Answer what each change would make of a decode step, the best first."""
     from .levers import BYS, levers
@@ -300,6 +308,7 @@ def levered(words: Words) -> dict[str, Any]:
     return levers(said | {"reserve": None if reserve == "0" else reserve, "basis": basis}, by)
 
 
+@noted
 def planned(words: Words, tell: Progress = silent) -> dict[str, Any]:
     """Answer which layouts meet a target; `feasible` is false where none does."""
     from .cost import Paid, economics_of
@@ -379,6 +388,7 @@ def quantized(words: Words) -> dict[str, Any]:
     return quantize(source, quantizer, parse_count(given(words.get("first"), "16"), "--first"))
 
 
+@noted
 def calibrated(words: Words) -> dict[str, Any]:
     """Answer the constants of an estimate that fit measured steps."""
     from .calibrate import calibrate, parse_point

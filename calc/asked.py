@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .errors import RooflmError
+from .noted import noted
 from .options import COSTED, COUNTED, DRAFTED, ESTIMATED, HANDOFF, LAYOUT, TERMS
 from .typed import (
     Counting,
@@ -104,6 +105,7 @@ def denoises(words: Words, case: Case) -> bool:
     return case.model.denoises or any(words.get(name) is not None for name in DENOISED)
 
 
+@noted
 def swept(words: Words) -> dict[str, Any]:
     """Answer a sweep: of decode steps, prefills, requests, served tokens or denoising steps."""
     paid = parse_costs(group(words, COSTED))
@@ -179,6 +181,7 @@ def _denoised(case: Case, words: Words, works: list[Work] | None) -> dict[str, A
     return sweep_diffusion(case, batches, contexts, size, passes or 1)
 
 
+@noted
 def speculated(words: Words) -> dict[str, Any]:
     """Answer speculation: of models on a machine, of two laws, or of a draft's cost alone."""
     from .speculate import ideal, laws, speculate

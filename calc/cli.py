@@ -9,10 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from .cli_help import Purposes, Sections
+from .cli_hints import way_out
 from .cli_log import add as add_log
 from .cli_serve import add as add_serve
 from .cli_study import add as add_studies
-from .errors import Exit, RooflmError, check_choice, printable, say
+from .errors import Exit, RooflmError, check_choice, say
 from .options import (
     ADAPTERS,
     BOUNDED,
@@ -715,7 +716,7 @@ def main() -> int:
     except RooflmError as e:
         return _fail(str(e), e.code)
     except typer.TyperException as e:
-        message = printable(" ".join(e.format_message().split()))
+        message = way_out(e, sys.argv[1:])
         return _fail(message + ("" if message[-1] in ".?!)" else "."), Exit.USAGE)
     except SystemExit as e:
         # typer turns a closed pipe into exit 1, which here means that the answer is no.

@@ -16,7 +16,7 @@ from .memory import weights_bytes
 from .model import Model, token_bytes, total_parameters
 from .passes import Precision
 
-NODE = re.compile(r"(?:(\d{1,12})x)?(\d{1,12})x(?=[a-z])(.+)")
+NODE = re.compile(r"(?:(\d{1,12})x)?(\d{1,12})x(?=[a-zA-Z0-9])(.+)")
 """8xh100-sxm, or 2x8xh100-sxm for two nodes of eight."""
 MOST_DEVICES = 10_000
 USUAL_NODE = 8

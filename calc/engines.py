@@ -6,7 +6,7 @@ engines.yaml holds the engines, hardware.yaml the timings of kernels; benchmarks
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
@@ -42,12 +42,20 @@ def find_constants(machine: Machine, engine: str | None = None) -> tuple[Constan
     engine: a name of the registry; the first that knows the machine if None.
     """
     if engine is not None:
-        return constants_of(engine, find_engine(engine), machine)
-    for name in engine_names():
-        found, _ = constants_of(name, find_engine(name), machine)
-        if found is not None:
-            return found, ""
+        found, why = constants_of(engine, find_engine(engine), machine)
+        if found is None and (others := ", ".join(_that_ran(machine))):
+            why += f"; engines with an estimate there: {others} (--engine)"
+        return found, why
+    for name in _that_ran(machine):
+        return constants_of(name, find_engine(name), machine)
     return None, f"no published step ran on {machine.name}, or on a chip of its kind"
+
+
+def _that_ran(machine: Machine) -> Iterator[str]:
+    """List the engines that have constants on a machine, in the order of the file."""
+    for name in engine_names():
+        if constants_of(name, find_engine(name), machine)[0] is not None:
+            yield name
 
 
 def constants_of(
@@ -60,7 +68,7 @@ def constants_of(
     if timed is None:
         return None, f"no kernels were timed on {machine.name}, or on a chip of its kind"
     if not any(fnmatchcase(timed.name, chip) for chip in engine.get("on", ("*",))):
-        return None, f"no published step of {engine['name']} ran on a {machine.name}"
+        return None, f"no published step of {engine['name']} ran on the {machine.name}"
     kernels = {
         key.replace("_", " "): _kernel(timed.kernels[key])
         for key in KERNELS if key in timed.kernels
@@ -141,7 +149,7 @@ def _own_kernels(
             decode_only="compute" not in chip,
             told=told,
         ), ""
-    return None, f"no published step of {engine['name']} ran on a {machine.name}"
+    return None, f"no published step of {engine['name']} ran on the {machine.name}"
 
 
 def chip_kind(engine: str, chip: str) -> str:

@@ -10,13 +10,14 @@ from .engine_memory import rope_table_bytes
 from .entries import build_model
 from .errors import RooflmError
 from .layout import Layout, shard
-from .log_names import name_of, plain_name, preset_of
+from .log_names import name_of
 from .log_read import Start
 from .memory import weights_bytes
 from .model import Model, tensors, token_bytes
+from .names import plain_name
 from .passes import Precision
 from .precision import precision_of
-from .presets import MODELS_FILE, find_model, preset_text
+from .presets import MODELS_FILE, find_model, preset_of, preset_text
 from .weights import tensor_bytes
 from .yamlfile import load_block
 

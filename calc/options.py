@@ -318,7 +318,9 @@ EngineName = Annotated[
     typer.Option(
         "--engine",
         metavar="NAME",
-        help="Engine whose steps are estimated.  [default: the first that ran on such a chip]",
+        help="Engine whose steps are estimated: tensorrt-llm, vllm, tensorrt-llm-0.9, vllm-0.6, "
+        "llama.cpp, llama.cpp-2024, llama.cpp-hip, compiled, exllama.  [default: the first that "
+        "ran on such a chip]",
     ),
 ]
 CalibrationFile = Annotated[

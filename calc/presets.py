@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from .entries import build_machine, build_model
-from .errors import RooflmError, nearest, printable
+from .errors import RooflmError, either, nearest, printable
 from .hardware import Machine
 from .model import Model
+from .names import plain_name, same_chip, same_dimensions
 from .plain import is_map
 from .schema import DIMENSIONS, HARDWARE, MODEL, Field, check
 from .yamlfile import Block, is_file, load, load_block, read_text, top_keys
@@ -115,6 +116,33 @@ def find_machine(text: str | Machine, more: str | None = None) -> Machine:
     return build_machine(name, block)
 
 
+def preset_of(name: str) -> str | None:
+    """Find the preset that has the dimensions of a model of a hub or a log; nothing is opened.
+
+    >>> preset_of("meta-llama/Meta-Llama-3.1-8B-Instruct-AWQ")
+    'llama-3.1-8b'
+    """
+    return same_dimensions(name, _called(MODELS_FILE))[0]
+
+
+def told_model(text: str, more: str | None = None) -> str:
+    """Say which preset was taken for a model of another name; "" where it is that preset."""
+    folder = Path(os.path.expanduser(text))
+    try:
+        if (folder / "config.json").is_file():
+            return ""
+    except (OSError, ValueError):
+        return ""
+    name, ruled = _named(text, MODELS_FILE, "model", MODEL, more)
+    return f"{printable(text, 80)} has the dimensions of the preset {name}" if ruled else ""
+
+
+def told_machine(text: str, more: str | None = None) -> str:
+    """Say which preset was taken for half a name; "" where all of it was typed."""
+    name, ruled = _named(text, HARDWARE_FILE, "hardware", HARDWARE, more)
+    return f"{printable(text, 40)} is taken for {name}" if ruled else ""
+
+
 def load_all(
     path: Path,
     build: Callable[[str, Block], Any],
@@ -153,15 +181,31 @@ def own_sources(path: str) -> dict[str, Any]:
 def _find(
     text: str, presets: Path, what: str, fields: Mapping[str, Any], more: str | None
 ) -> tuple[str, Block]:
+    name, _ = _named(text, presets, what, fields, more)
+    if name is None:
+        return _from_file(_own_name(text, presets, what, fields, more) or text, what, fields)
+    return name, load_block(preset_text(presets), name, presets.name)
+
+
+def _named(
+    text: str, presets: Path, what: str, fields: Mapping[str, Any], more: str | None
+) -> tuple[str | None, bool]:
+    """Find the preset that a name means, None for a file's entry; tell whether by a rule."""
+    if _own_name(text, presets, what, fields, more) is not None:
+        return None, False
+    return _resolve(text, presets, what, [] if more is None else own_names(more, what, fields))
+
+
+def _own_name(
+    text: str, presets: Path, what: str, fields: Mapping[str, Any], more: str | None
+) -> str | None:
+    """Name the file, and the entry of a user's file, that a name means; None for a preset."""
     if _is_file_name(text):
-        return _from_file(text, what, fields)
+        return text
     own = [] if more is None else own_names(more, what, fields)
-    mine = [name for name in own if _plain(name) == _plain(text)]
-    if len(mine) == 1 and text not in set(preset_names(presets)) - set(own):
-        return _from_file(f"{more}#{mine[0]}", what, fields)
-    whole = preset_text(presets)
-    name = _resolve(text, whole, preset_names(presets), what, own)
-    return name, load_block(whole, name, presets.name)
+    mine = [name for name in own if plain_name(name) == plain_name(text)]
+    shipped = set(preset_names(presets)) - set(own)
+    return f"{more}#{mine[0]}" if len(mine) == 1 and text not in shipped else None
 
 
 def _is_file_name(text: str) -> bool:
@@ -210,36 +254,78 @@ def _own(stem: str, what: str, fields: Mapping[str, Any]) -> tuple[Block, list[s
     return whole, names
 
 
-def _resolve(text: str, whole: str, names: list[str], what: str, own: list[str]) -> str:
-    """Find the one preset that a name means; raise with the candidates where it is not one."""
+def _resolve(text: str, presets: Path, what: str, own: list[str]) -> tuple[str, bool]:
+    """Find the one preset that a name means, and tell whether by a rule; raise with candidates."""
+    names = preset_names(presets)
     if text in names:
-        return text
-    aliases = {name: [name] for name in names}
-    for name, (_, start, end) in top_keys(whole, what).items():
-        hub = re.search(r"^  hf: *(\S+)", whole[start:end], re.M)
-        if hub and name in aliases:
-            aliases[name] += [hub[1], hub[1].rpartition("/")[2]]
-    plain = _plain(text)
-    same = [n for n, known in aliases.items() if plain in map(_plain, known)]
+        return text, False
+    aliases = _aliases(presets)
+    plain = plain_name(text)
+    same = [n for n, known in aliases.items() if plain in map(plain_name, known)]
     if plain and len(same) == 1:
-        return same[0]
-    words = [w for w in re.split(r"[^a-z0-9.]+", text.lower()) if w]
-    alike = same or [n for n, known in aliases.items() if words and _holds(words, known)]
+        return same[0], False
     where = "MODEL" if what == "model" else "--on"
     shown = printable(text, 60)
+    if what == "model":
+        found, kind = same_dimensions(text, _called(presets))
+        if found and kind:
+            what = f"'{shown}' has the dimensions of {found}, and weights of its own format"
+            fix = f"Name {found}, and its format with --weights."
+            raise RooflmError(what, where, fix)
+        chosen = [found] if found and not same else []
+    else:
+        chosen = same_chip(text, names)
+    if len(chosen) == 1:
+        return chosen[0], True
+    alike = same or _alike(text, aliases)
     if alike:
         more = f" and {len(alike) - 8} more" if len(alike) > 8 else ""
         fix = f"It may be {', '.join(alike[:8])}{more}: name one."
         raise RooflmError(f"'{shown}' is not the name of one {what}", where, fix)
     command = "models" if what == "model" else "hardware"
     lists = f"`rooflm {command}` lists what is known; a file will do."
-    fix = nearest(text, [*own, *names]) or lists
+    fix = _several(text, aliases) if what == "hardware" else ""
+    fix = fix or nearest(text.rpartition("/")[2], [*own, *names]) or lists
     raise RooflmError(f"unknown {what} '{shown}'", where, fix)
+
+
+def _several(text: str, aliases: Mapping[str, list[str]]) -> str:
+    """Say how several machines are written: names with commas, or a number before the name."""
+    if "," in text:
+        return "One machine at a time here; `rooflm compare` takes several."
+    found = re.fullmatch(r"(.*[^0-9].*?) ?[x*:] ?([0-9]{1,4})|([0-9]{1,4}) ?[*:] ?(.+)", text)
+    if found is None:
+        return ""
+    chip, count = found[1] or found[4], found[2] or found[3]
+    chips = same_chip(chip, aliases) or _alike(chip, aliases)
+    return f"Write {either([f'{count}x{name}' for name in chips[:4]])}." if chips else ""
+
+
+def _aliases(presets: Path) -> dict[str, list[str]]:
+    """List what each preset is called: its name, its name on the hub, and the end of that."""
+    whole, names = preset_text(presets), preset_names(presets)
+    aliases = {name: [name] for name in names}
+    for name, (_, start, end) in top_keys(whole, presets.name).items():
+        hub = re.search(r"^  hf: *(\S+)", whole[start:end], re.M)
+        if hub and name in aliases:
+            aliases[name] += [hub[1], hub[1].rpartition("/")[2]]
+    return aliases
+
+
+def _called(presets: Path) -> dict[str, str]:
+    """Give presets by what they are called, in plain letters."""
+    aliases = _aliases(presets)
+    called = {plain_name(name): name for name in aliases}
+    for name, (*_, short) in aliases.items():
+        called.setdefault(plain_name(short), name)
+    return called
+
+
+def _alike(text: str, aliases: Mapping[str, list[str]]) -> list[str]:
+    """List the presets whose name holds every word."""
+    words = [w for w in re.split(r"[^a-z0-9.]+", text.lower()) if w]
+    return [n for n, known in aliases.items() if words and _holds(words, known)]
 
 
 def _holds(words: list[str], known: list[str]) -> bool:
     return any(all(w in name.lower() for w in words) for name in known)
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[^a-z0-9.]", "", name.lower())

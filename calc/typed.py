@@ -440,8 +440,12 @@ def _handoff_speed(text: str | None, network: str | None, case: Case, prefill: C
 
 def parse_ways(layout: Typed) -> dict[str, int]:
     """Read the degrees of a layout that were typed."""
+    fix = (
+        "Write 8. One layout at a time: `rooflm compare --on 2xNAME,4xNAME` takes several, "
+        "`rooflm plan` tries all."
+    )
     return {
-        name: parse_count(text, f"--{name}")
+        name: parse_count(text, f"--{name}", fix)
         for name, text in layout.items()
         if name in ("tp", "pp", "ep", "dp", "cp", "replicas") and text is not None
     }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .asked import Words, case_of, counting_of, group
 from .errors import RooflmError, check_choice
+from .noted import noted
 from .options import DRAFTED, HANDOFF, LAYOUT
 from .scheduler import TICKS, Counted, First, Limits
 from .typed import find_handoff, given
@@ -491,6 +492,7 @@ def find_share(words: Words) -> float:
     return parse_share(given(words.get("attainment"), "0.9"), "--attainment", whole=True)
 
 
+@noted
 def served(words: Words, tell: Any = None) -> dict[str, Any]:
     """Answer what was typed of live traffic."""
     from .serve import at_rate, details, find_rate, frame

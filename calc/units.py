@@ -31,13 +31,18 @@ _SHARE = re.compile(rf"({_PLAIN})(%?)")
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:[eE]\+?[0-9]{1,3})?) ?([kKMGT]i?)?(B|b)?")
 
 
-def parse_count(text: str, option: str) -> int:
-    """Read a positive whole number such as 64, 1k (1000), 128Ki (131072) or 1e6."""
+ONE = "Write 64, 4k or 128Ki."
+SEVERAL = "Write 64, 4k or 128Ki; several as 1,64 or 1:256:x2."
+
+
+def parse_count(text: str, option: str, fix: str = ONE) -> int:
+    """Read a positive whole number such as 64, 1k (1000), 128Ki (131072) or 1e6.
+
+    fix: what is said of a text that is none.
+    """
     match = _NUMBER.fullmatch(text.strip())
     if not match:
-        raise RooflmError(
-            f"'{_short(text)}' is not a positive whole number", option, "Write 64, 4k or 128Ki."
-        )
+        raise RooflmError(f"'{_short(text)}' is not a positive whole number", option, fix)
     value = _exact(match[1], match[2])
     if value > LARGEST:
         raise RooflmError(f"{_short(text)} is above {LARGEST:.0e}", option, "Is it a slip?")
@@ -66,12 +71,12 @@ def parse_counts(text: str, option: str) -> list[int]:
 def _range(text: str, option: str) -> Iterator[int]:
     pieces = text.split(":")
     if len(pieces) == 1:
-        yield parse_count(text, option)
+        yield parse_count(text, option, SEVERAL)
         return
     if len(pieces) > 3 or not all(p.strip() for p in pieces):
         fix = "Write FIRST:LAST, FIRST:LAST:STEP or FIRST:LAST:xFACTOR."
         raise RooflmError(f"'{_short(text)}' is not a range", option, fix)
-    first, last = (parse_count(p, option) for p in pieces[:2])
+    first, last = (parse_count(p, option, SEVERAL) for p in pieces[:2])
     step = pieces[2].strip() if len(pieces) == 3 else "1"
     times = step.startswith("x")
     by = parse_count(step.removeprefix("x"), option)

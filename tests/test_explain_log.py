@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from rooflm.calc.errors import RooflmError
 from rooflm.calc.log_explain import explain_file, explain_log
 from rooflm.calc.log_lines import MOST_CHARACTERS, decoded, plain, rank_of
-from rooflm.calc.log_names import preset_of
 from rooflm.calc.log_patterns import PATTERNS
 from rooflm.calc.log_read import read_log
 from rooflm.calc.log_words import FIGURES, SETTINGS
+from rooflm.calc.presets import preset_of
 
 from .helpers import Terminal
 
