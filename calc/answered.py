@@ -378,7 +378,8 @@ def quantized(words: Words) -> dict[str, Any]:
         what = "numbers are needed" if file is None else "there are both a file and numbers"
         raise RooflmError(what, "--values", "Say either FILE or --values 5.2342,1.5.")
     if values is not None and tensor is not None:
-        raise RooflmError("only a .safetensors file has tensors", "--tensor")
+        what = "only a .safetensors file has tensors"
+        raise RooflmError(what, "--tensor", "Leave the option out.")
     if file is not None:
         source = open_numbers(Path(file), tensor)
     elif isinstance(values, str):

@@ -18,7 +18,18 @@ from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, SupportsIndex, TypeAlias, TypedDict, TypeVar, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ParamSpec,
+    SupportsIndex,
+    TypeAlias,
+    TypedDict,
+    TypeGuard,
+    TypeVar,
+    Unpack,
+    cast,
+)
 
 from .case import Case
 from .errors import RooflmError, nearest
@@ -27,9 +38,12 @@ from .model import Model
 from .plain import is_list
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from numpy.typing import NDArray
+
+    Array: TypeAlias = NDArray[Any]
+else:
+    # Hints resolve at run time without numpy, which most answers do not need.
+    Array = Any
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -50,6 +64,8 @@ Parts: TypeAlias = str | Mapping[str, Any] | None
 Settings: TypeAlias = Mapping[str, Any] | Iterable[str] | None
 """Letters and keys with other values: {"K": 8, "tied": True}."""
 File: TypeAlias = str | Path | None
+Step: TypeAlias = str | Mapping[str, Any]
+"""A measured step: {"batch": 1, "context": 512, "latency": 6.9e-3}, or its text."""
 
 
 class OfModel(TypedDict, total=False):
@@ -411,11 +427,45 @@ def _as_typed(options: Mapping[str, Any]) -> dict[str, Any]:
     Numbers are written with all their digits, those of times with their unit.
     """
     return {
-        name: bool(value) if name in FLAGS
+        name: _flag(value, name) if name in FLAGS
         else _settings(value) if name == "set"
+        else _version(value) if name == "engine_version"
         else _typed(value, "s" if name in TIMES else "")
         for name, value in options.items()
     }  # fmt: skip
+
+
+def _unlike(value: object, wanted: str, where: str, fix: str = "") -> RooflmError:
+    """Make the mistake of a value that is another kind of thing than is wanted."""
+    return RooflmError(f"{wanted} is needed, not {type(value).__name__}", where, fix)
+
+
+def _text(value: object, where: str) -> str:
+    if not isinstance(value, str):
+        raise _unlike(value, "a text", where)
+    return value
+
+
+def _case(value: object) -> Case:
+    if not isinstance(value, Case):
+        fix = 'Make one: case("llama-3-8b", "h100-sxm").'
+        raise _unlike(value, "a case", "case", fix)
+    return value
+
+
+def _flag(value: Any, name: str) -> bool:
+    said = _plain(value)
+    if not isinstance(said, bool | None):
+        fix = "Leave it out where it is not meant."
+        raise _unlike(value, "True or False", f"--{name.replace('_', '-')}", fix)
+    return bool(said)
+
+
+def _version(value: Any) -> Any:
+    """Refuse a number with a point, which has lost its last zeros: 0.20 is 0.2."""
+    if isinstance(_plain(value), float):
+        raise _unlike(value, "a text", "--engine-version", 'Write engine_version="0.20".')
+    return _typed(value)
 
 
 def _typed(value: Any, unit: str = "") -> Any:
@@ -458,10 +508,15 @@ def _settings(value: Settings) -> list[str]:
         return []
     if isinstance(value, str):
         return [value]
-    if not isinstance(value, Mapping):
-        return list(value)
-    given = cast("Mapping[str, Any]", value)
-    return [f"{key}={_one(item)}" for key, item in given.items()]
+    if isinstance(value, Mapping):
+        given = cast("Mapping[str, Any]", value)
+        return [f"{key}={_one(item)}" for key, item in given.items()]
+    listed = _plain(value)
+    texts: list[Any] = listed if is_list(listed) else [listed]
+    for text in texts:
+        if not isinstance(text, str):
+            raise _unlike(text, "KEY=VALUE", "--set", 'Write {"K": 8} or ["K=8"].')
+    return texts
 
 
 def _named(value: Named) -> str | Model:
@@ -472,13 +527,13 @@ def _sited(value: Sited) -> str | Machine:
     return str(value) if isinstance(value, str | Path) else machine(value)
 
 
-def _words(model: Named | None, on: Sited | None, options: Mapping[str, Any]) -> dict[str, Any]:
+def _words(model: Named, on: Sited, options: Mapping[str, Any]) -> dict[str, Any]:
     """Write a question as it would be typed."""
-    return {
-        "model": None if model is None else _named(model),
-        "on": None if on is None else _sited(on),
-        **_as_typed({"set": None, **options}),
-    }
+    return _options(options) | {"model": _named(model), "on": _sited(on)}
+
+
+def _options(options: Mapping[str, Any]) -> dict[str, Any]:
+    return _as_typed({"set": None, **options})
 
 
 def _told(model: Named, on: Sited, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -510,10 +565,24 @@ def model(
     from .typed import parse_settings
 
     changes = parse_settings(_settings(set))
+    found: object = source
     if isinstance(source, Mapping):
-        source = _of_data(dict(source), name)
-    found = source if isinstance(source, Model) else str(source)
+        found = _of_data(_plain_data(source), _text(name, "name"))
+    elif isinstance(source, Path):
+        found = str(source)
+    if not isinstance(found, str | Model):
+        fix = "Give a name, a file, an entry or a config as a dict, or what `model` made."
+        raise _unlike(source, "a model", "MODEL", fix)
     return find_model(found, changes, None if models is None else str(models))
+
+
+def _plain_data(value: Any) -> Any:
+    """Copy data as JSON would hold it: texts as keys, lists, and no numbers of numpy."""
+    if isinstance(value, Mapping):
+        given = cast("Mapping[object, object]", value)
+        return {str(key): _plain_data(item) for key, item in given.items()}
+    value = _plain(value)
+    return [_plain_data(item) for item in value] if is_list(value) else value
 
 
 def _of_data(data: dict[str, Any], name: str) -> Model:
@@ -549,11 +618,15 @@ def machine(
         from .entries import build_machine
         from .yamlfile import Block
 
-        found = build_machine(name, Block(dict(source), {}, name))
+        data: dict[str, Any] = _plain_data(source)
+        found = build_machine(_text(name, "name"), Block(data, {}, name))
     elif isinstance(source, Machine):
         found = source
-    else:
+    elif isinstance(source, str | Path):  # pyright: ignore[reportUnnecessaryIsInstance]
         found = find_machine(str(source), None if hardware is None else str(hardware))
+    else:
+        fix = "Give a name, a file, an entry as a dict, or what `machine` made."
+        raise _unlike(source, "a machine", "--on", fix)
     factors = _typed(scale)
     return found if factors is None else scaled(found, parse_factors(factors))
 
@@ -570,12 +643,13 @@ def case(model: Named, on: Sited, **options: Unpack[CaseOptions]) -> Case:
     return case_of(_words(model, on, options))
 
 
-def grid(case: Case, batch: Numbers, context: Numbers) -> dict[str, NDArray[Any]]:
+def grid(case: Case, batch: Numbers, context: Numbers) -> dict[str, Array]:
     """Figures of decode steps at every batch and context, as arrays of shape (batches, contexts).
 
     batch: sequences [1]; context: tokens of each, the new one included [tokens]. Keys are the
-    columns of `sweep`, in SI units; what a row has no figure for is NaN. A million points take
-    about a second. Raises `RooflmError` for counts that are none.
+    columns of `sweep`, in SI units; what a row has no figure for is NaN. `time_s` is the estimate,
+    and the bound where there is none: `estimate_s` is NaN there, and `sweep` says why. A million
+    points take about a second. Raises `RooflmError` for counts that are none.
 
     >>> figures = grid(case("llama-3-8b", "h100-sxm"), [1, 8, 64], [1024, 8192])
     >>> figures["bound_s"].shape
@@ -588,8 +662,11 @@ def grid(case: Case, batch: Numbers, context: Numbers) -> dict[str, NDArray[Any]
     from .sweep import grid_columns, step_row
     from .units import parse_counts
 
-    batches = parse_counts(_typed(batch), "batch")
-    contexts = parse_counts(_typed(context), "context")
+    case = _case(case)
+    batches, contexts = (
+        parse_counts("" if said is None else _typed(said), name)
+        for said, name in ((batch, "batch"), (context, "context"))
+    )
     if len(case.ranks) > 1:
         # Ranks that differ are compared point by point.
         rows = [step_row(case, case.step(B, S), B, S) for S in contexts for B in batches]
@@ -601,7 +678,7 @@ def grid(case: Case, batch: Numbers, context: Numbers) -> dict[str, NDArray[Any]
     return {key: c.reshape(len(contexts), len(batches)).T for key, c in found.items()}
 
 
-def columns(answer: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+def columns(answer: Mapping[str, Any]) -> dict[str, Array]:
     """Turn the rows of an answer into arrays, one for each key; what is missing is NaN.
 
     answer: of `sweep`, `compare`, `fit`, `levers`, `plan`, `study` and others with rows.
@@ -612,9 +689,13 @@ def columns(answer: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     """
     import numpy as np
 
-    rows: list[Mapping[str, Any]] = answer["rows"]
+    listed: object = _plain(answer.get("rows")) if _is_mapping(answer) else None
+    if not is_list(listed) or not all(map(_is_mapping, listed)):
+        fix = "Give what sweep, compare or fit returned."
+        raise RooflmError("this is no answer with rows", "answer", fix)
+    rows: list[Mapping[str, Any]] = listed
     keys = dict.fromkeys(key for row in rows for key in row)
-    found: dict[str, NDArray[Any]] = {}
+    found: dict[str, Array] = {}
     for key in keys:
         values = [row.get(key) for row in rows]
         holds = any(isinstance(v, Mapping) or is_list(v) for v in values)
@@ -624,7 +705,11 @@ def columns(answer: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     return found
 
 
-def _column(column: NDArray[Any]) -> NDArray[Any]:
+def _is_mapping(value: object) -> TypeGuard[Mapping[str, Any]]:
+    return isinstance(value, Mapping)
+
+
+def _column(column: Array) -> Array:
     """Give a column of plain values the type that all of them have; None is NaN."""
     import numpy as np
 
@@ -652,6 +737,7 @@ def formulas(case: Case) -> tuple[dict[str, Any], dict[Any, Any]]:
     from .case import figures
     from .symbols import BATCH, CONTEXT, symbolic_case
 
+    case = _case(case)
     if case.ranks:
         what = "each kind of device of a layout has formulas of its own"
         raise RooflmError(what, "", "Take a case on one device.")
@@ -672,7 +758,7 @@ def models(word: str = "", *, models: File = None) -> Answer:
     """
     from .listing import list_models
 
-    return list_models(word, None if models is None else str(models))
+    return list_models(_text(word, "WORD"), None if models is None else str(models))
 
 
 def hardware(word: str = "", *, hardware: File = None) -> Answer:
@@ -683,7 +769,7 @@ def hardware(word: str = "", *, hardware: File = None) -> Answer:
     """
     from .listing import list_hardware
 
-    return list_hardware(word, None if hardware is None else str(hardware))
+    return list_hardware(_text(word, "WORD"), None if hardware is None else str(hardware))
 
 
 @_takes(ShowOptions)
@@ -695,7 +781,7 @@ def show(model: Named, **options: Unpack[ShowOptions]) -> Answer:
     """
     from .answered import shown
 
-    return shown(_words(model, None, options))
+    return shown(_options(options) | {"model": _named(model), "on": None})
 
 
 @_takes(FitOptions)
@@ -736,7 +822,7 @@ def compare(
 
     places = [_sited(place) for place in _each(on)]
     said = {"model": [_named(one) for one in _each(model)], "on": places}
-    return compared(_as_typed({"set": None, **options}) | said)
+    return compared(_options(options) | said)
 
 
 @_takes(RooflineOptions)
@@ -752,12 +838,12 @@ def roofline(
     from .answered import held_against
 
     places = [_sited(place) for place in _each(on)]
-    return held_against(_words(model, None, options) | {"on": places})
+    return held_against(_options(options) | {"model": _named(model), "on": places})
 
 
 def _each(value: Any) -> list[Any]:
-    one = isinstance(value, str | Path | Mapping | Model | Machine)
-    return [value] if one else list(value)
+    one = isinstance(value, str | Mapping) or not isinstance(value, Iterable)
+    return [value] if one else list(cast("Iterable[Any]", value))
 
 
 @_takes(ExplainOptions)
@@ -771,7 +857,8 @@ def explain(quantity: str, model: Named, on: Sited, **options: Unpack[ExplainOpt
     """
     from .answered import explained
 
-    return explained(_words(model, on, options) | {"quantity": quantity})
+    asked = _text(quantity, "QUANTITY")
+    return explained(_words(model, on, options) | {"quantity": asked})
 
 
 @_takes(SolveOptions)
@@ -785,8 +872,9 @@ def solve(unknown: str, model: Named, on: Sited, **options: Unpack[SolveOptions]
     """
     from .answered import solved
 
-    words = _told if unknown == "devices" else _words
-    return solved(words(model, on, options) | {"unknown": unknown})
+    asked = _text(unknown, "UNKNOWN")
+    words = _told if asked == "devices" else _words
+    return solved(words(model, on, options) | {"unknown": asked})
 
 
 @_takes(SpeculateOptions)
@@ -800,7 +888,11 @@ def speculate(
     """
     from .asked import speculated
 
-    return speculated(_words(target, on, options))
+    said = {
+        "model": None if target is None else _named(target),
+        "on": None if on is None else _sited(on),
+    }
+    return speculated(_options(options) | said)
 
 
 @_takes(LeversOptions)
@@ -871,13 +963,13 @@ def quantize(values: str | Path | Iterable[Any], **options: Unpack[QuantizeOptio
 
 @_takes(CalibrateOptions)
 def calibrate(
-    model: Named, on: Sited, measured: Iterable[str | Mapping[str, Any]],
+    model: Named, on: Sited, measured: Step | Iterable[Step],
     **options: Unpack[CalibrateOptions],
 ) -> Answer:  # fmt: skip
     """Fit the constants of an estimate to steps that you measured.
 
-    measured: of each step its batch [1], context [tokens] and latency [s], or the text of
-    `--measured`.
+    measured: of each step, or of one alone, its batch [1], context [tokens] and latency [s], or
+    the text of `--measured`.
 
     >>> steps = [{"context": 512, "latency": 6.9e-3}]
     >>> calibrate("llama-3-8b", "h100-sxm", steps)["engine"]
@@ -885,11 +977,16 @@ def calibrate(
     """
     from .answered import calibrated
 
-    points = [one if isinstance(one, str) else _point(one) for one in measured]
+    points = [_point(one) for one in _each(measured)]
     return calibrated(_words(model, on, options) | {"measured": points})
 
 
-def _point(step: Mapping[str, Any]) -> str:
+def _point(step: Step) -> str:
+    if isinstance(step, str):
+        return step
+    if not _is_mapping(step):
+        fix = 'Write {"batch": 1, "context": 512, "latency": 6.9e-3}.'
+        raise _unlike(step, "a measured step", "--measured", fix)
     said = {name: _typed(value, "s" if name in TIMES else "") for name, value in step.items()}
     return " ".join(f"{name}={value}" for name, value in said.items())
 

@@ -4,6 +4,7 @@
 
 import os
 import sys
+import textwrap
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -295,7 +296,14 @@ def add(app: typer.Typer) -> None:
 
     app.command()(study)
     app.command()(report)
-    kinds = [f"  {name:18} {kind.says} ({kind.command})" for name, kind in KINDS.items()]
+    # Lines between \b are printed as they are: each has to fit into 80 columns.
+    kinds = [
+        textwrap.fill(
+            f"{kind.says} ({kind.command})", 77, initial_indent=f"  {name:18} ",
+            subsequent_indent=21 * " ",
+        )
+        for name, kind in KINDS.items()
+    ]  # fmt: skip
     told = "\n".join(["\b", "Kinds, each with the command whose answer it draws:", *kinds])
     passing = {"allow_extra_args": True, "ignore_unknown_options": True}
     app.command(context_settings=passing, epilog=told)(plot)

@@ -36,6 +36,10 @@ class RooflmError(Exception):
         text = what + (f" ({where})" if where else "") + "."
         super().__init__(printable(f"{text} {fix}" if fix else text))
 
+    def __reduce__(self) -> tuple[type[RooflmError], tuple[str, str, str, Exit]]:
+        """Pickle and copy the parts: worker processes raise mistakes as well."""
+        return type(self), (self.what, self.where, self.fix, self.code)
+
 
 def printable(text: str, most: int = 600) -> str:
     """Cut a text and replace what a terminal would obey or a log would break on."""

@@ -87,6 +87,12 @@ class Precision:
         return sorted((names | {self.attention_compute}) - {""})
 
     @property
+    def expanded(self) -> list[str]:
+        """Formats of weights that are read in fewer bits and multiplied as activations [names]."""
+        found = [self.weights, *(own for _, own in self.parts)]
+        return sorted({kind.name for kind in found if not kind.compute and kind.bits < 16})
+
+    @property
     def attention_compute(self) -> str:
         """Format whose peak attention may compute at: that of a cache of fewer bits."""
         plain = FORMATS.get(self.cache.name)

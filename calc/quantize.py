@@ -123,14 +123,14 @@ class Quantizer:
         """Refuse what has no codes."""
         if not LEAST_BITS <= self.bits <= MOST_BITS:
             what = f"{self.bits} bits are not between {LEAST_BITS} and {MOST_BITS}"
-            raise RooflmError(what, "--bits")
+            raise RooflmError(what, "--bits", "Write 8 or 4.")
         if self.symmetric and not self.signed:
             fix = "Leave out --unsigned or --symmetric."
             raise RooflmError("symmetric codes are signed", "--unsigned", fix)
         if self.scale is not None:
             if not (math.isfinite(self.scale) and 1 / LARGEST <= self.scale <= LARGEST):
                 what = f"{self.scale:g} is no scale: it has to be above 0"
-                raise RooflmError(what, "--scale")
+                raise RooflmError(what, "--scale", "Write 0.1, or leave it out.")
             if self.per != "tensor":
                 fix = "Add --per tensor, or leave out --scale."
                 raise RooflmError("a given scale is one for all numbers", "--per", fix)
@@ -139,10 +139,11 @@ class Quantizer:
             if self.scale is None:
                 raise RooflmError("a zero point needs its scale", "--zero-point", "Add --scale.")
             if self.symmetric and self.zero_point != 0:
-                raise RooflmError("the zero point of symmetric codes is 0", "--zero-point")
+                fix = "Leave out --zero-point or --symmetric."
+                raise RooflmError("the zero point of symmetric codes is 0", "--zero-point", fix)
             if not low <= self.zero_point <= high:
                 what = f"{self.zero_point} is no code: codes are {low} to {high}"
-                raise RooflmError(what, "--zero-point")
+                raise RooflmError(what, "--zero-point", f"Write one of them, such as {high}.")
 
     @property
     def affine(self) -> bool:
@@ -298,7 +299,8 @@ def _checked(values: Floats, what: str, where: str) -> Floats:
     """Refuse what has no code: NaN, infinity, magnitudes whose squares overflow."""
     wrong = ~(abs(values) <= LARGEST)
     if wrong.any():
-        raise RooflmError(f"{what} holds {values[wrong][0]:g}, which has no code", where)
+        lost = f"{what} holds {values[wrong][0]:g}, which has no code"
+        raise RooflmError(lost, where, "Leave it out, or put a number in its place.")
     return values
 
 
@@ -333,13 +335,14 @@ def as_rows(values: Any, where: str) -> Listed:
     """Take an array of numbers: one row, or several of equal length."""
     import numpy as np
 
+    fix = "Give [5.2342, 1.5], or rows of equal length."
     try:
         rows = np.atleast_2d(np.asarray(values, float))
-    except (TypeError, ValueError):
-        raise RooflmError("this is no array of numbers", where) from None
+    except (TypeError, ValueError, OverflowError):
+        raise RooflmError("this is no array of numbers", where, fix) from None
     if rows.ndim > 2 or not rows.size:
         what = "there are no numbers" if not rows.size else "an array has rows, and no more axes"
-        raise RooflmError(what, where)
+        raise RooflmError(what, where, fix)
     return Listed(where, _checked(rows, "the list", where))
 
 
@@ -354,7 +357,7 @@ def parse_code(text: str, option: str) -> int:
     """Read a whole number of any sign."""
     if not re.fullmatch(r" *[-+]?[0-9]{1,40} *", text):
         what = f"'{printable(text, 40)}' is not a whole number"
-        raise RooflmError(what, option)
+        raise RooflmError(what, option, "Write 4.")
     return int(text)
 
 

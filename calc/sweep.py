@@ -272,6 +272,9 @@ def _computing(case: Case) -> list[str]:
                 f"{case.machine.name} has no {compute} rate: fewer bits are "
                 f"expanded and multiplied in {plain}"
             )
+    if case.time_model != "bandwidth" and (names := case.precision.expanded):
+        plain = case.precision.activations.compute
+        said.append(f"{' and '.join(names)}: taken as expanded and multiplied in {plain}")
     return said
 
 

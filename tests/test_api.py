@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import inspect
 import json
+import pickle
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ import yaml
 import rooflm.calc as calc
 from rooflm.calc import Model, RooflmError, api
 from rooflm.calc.cli import app
+from rooflm.calc.errors import Exit
 from rooflm.calc.options import PLOTTED, PRINTED
 from rooflm.calc.yamlfile import load
 
@@ -309,11 +312,104 @@ def test_a_machine_is_a_name_a_file_or_plain_data(tmp_path: Path) -> None:
         (lambda: calc.solve("batch", "gpt2", "h100-sxm", latency=-1), "is not a time"),
         (lambda: calc.model({"dims": {"D": 8}}, name="x"), "x"),
         (lambda: calc.levers(calc.model("gpt2"), "h100-sxm"), "commands"),
-        (lambda: calc.quantize(np.zeros((2, 2, 2))), "no more axes"),
-        (lambda: calc.quantize(["a"]), "no array of numbers"),
+        (lambda: calc.quantize(np.zeros((2, 2, 2))), "no more axes.*Give .*equal length"),
+        (lambda: calc.quantize(["a"]), "no array of numbers.*Give .*equal length"),
+        (lambda: calc.quantize([10**400]), "no array of numbers"),
+        (lambda: calc.quantize([np.nan]), "holds nan.*Leave it out"),
+        (lambda: calc.quantize([1.0], bits=99), "not between 2 and 16.*Write 8"),
+        (lambda: calc.sweep("gpt2", "h100-sxm", set=5), "KEY=VALUE is needed, not int"),  # pyright: ignore
+        (lambda: calc.sweep("gpt2", "h100-sxm", set=[1]), "not int .--set.. Write"),  # pyright: ignore
+        (lambda: calc.sweep(cast("Any", None), "h100-sxm"), "a model is needed, not NoneType"),
+        (lambda: calc.sweep("gpt2", cast("Any", 5)), "a machine is needed, not int"),
+        (lambda: calc.model({1: 2}), "unknown key '1'"),  # pyright: ignore
+        (lambda: calc.machine({1: 2}), "machine has an unknown key '1'"),  # pyright: ignore
+        (lambda: calc.model({}, name=cast("Any", 5)), "a text is needed"),
+        (lambda: calc.models(cast("Any", None)), "a text is needed, not NoneType"),
+        (lambda: calc.hardware(cast("Any", b"h100")), "a text is needed, not bytes"),
+        (lambda: calc.solve(cast("Any", 5), "gpt2", "h100-sxm"), "a text is needed, not int"),
+        (lambda: calc.explain(cast("Any", None), "gpt2", "h100-sxm"), "QUANTITY"),
+        (lambda: calc.compare(cast("Any", 5), "h100-sxm"), "a model is needed, not int"),
+        (lambda: calc.roofline("gpt2", cast("Any", [None])), "a machine is needed, not NoneType"),
+        (lambda: calc.calibrate("gpt2", "h100-sxm", cast("Any", [5])), "step is needed, not int"),
+        (lambda: calc.calibrate("gpt2", "h100-sxm", cast("Any", None)), "step is needed"),
+        (lambda: calc.grid(cast("Any", "gpt2"), 1, 1), "a case is needed, not str"),
+        (lambda: calc.grid(calc.case("gpt2", "h100-sxm"), None, 1), "batch"),
+        (lambda: calc.formulas(cast("Any", 5)), "a case is needed, not int"),
+        (lambda: calc.columns({"row": []}), "no answer with rows"),
+        (lambda: calc.columns({"rows": [1]}), "Give what sweep"),
+        (lambda: calc.sweep("gpt2", "h100-sxm", cost="no"), "--cost.*Leave it out"),  # pyright: ignore
+        (lambda: calc.sweep("gpt2", "h100-sxm", cost=1), "True or False is needed, not int"),  # pyright: ignore
+        (lambda: calc.fit("gpt2", "h100-sxm", engine_version=0.20), "--engine-version"),  # pyright: ignore
+        (lambda: calc.fit("gpt2", "h100-sxm", engine_version=np.float32(1)), "not float32"),  # pyright: ignore
     ],
 )  # fmt: skip
 def test_mistakes_are_told_in_a_sentence(ask: Any, told: str) -> None:
     """What cannot be answered raises the one exception, with what is wrong."""
     with pytest.raises(RooflmError, match=told):
         ask()
+
+
+def test_a_mistake_survives_a_copy_and_a_worker_process() -> None:
+    """Every part of a mistake comes out of `deepcopy` and `pickle` as it went in."""
+    made = RooflmError("no torch", "validate", "Install it.", Exit.MISSING)
+    for copied in (copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
+        assert str(copied) == "no torch (validate). Install it."
+        assert vars(copied) == vars(made)
+
+
+def test_numbers_of_numpy_stand_for_those_of_python() -> None:
+    """Dimensions, figures of a machine and flags are taken from numpy as they are from Python."""
+    dims = {"D": 512, "L": 4, "N": 8, "K": 2, "H": 64, "F": 2048, "V": 32000}
+    arrays = {"dims": {key: np.int64(value) for key, value in dims.items()}, "tied": np.True_}
+    assert calc.model(arrays) == calc.model({"dims": dims, "tied": True})
+    box = {"name": "Box", "kind": "gpu", "bandwidth_bytes_per_s": 1e12}
+    assert calc.machine(box | {"bandwidth_bytes_per_s": np.float64(1e12)}) == calc.machine(box)
+    priced = calc.sweep("gpt2", "h100-sxm", cost=np.True_)  # pyright: ignore
+    assert priced == calc.sweep("gpt2", "h100-sxm", cost=True)
+    assert priced != calc.sweep("gpt2", "h100-sxm", cost=np.False_)  # pyright: ignore
+
+
+@pytest.mark.parametrize(
+    "alone", ["context=512 latency=6.9ms", {"context": 512, "latency": 6.9e-3}]
+)
+def test_one_measured_step_needs_no_list(alone: Any) -> None:
+    """A lone text or mapping is one step, as a machine alone is one machine."""
+    asked = ("llama-3-8b", "h100-sxm")
+    assert calc.calibrate(*asked, alone) == calc.calibrate(*asked, [alone])
+
+
+def test_hints_of_every_function_resolve() -> None:
+    """`typing.get_type_hints`, which tools and notebooks call, finds every name."""
+    for name in calc.__all__:
+        found = getattr(calc, name)
+        if inspect.isfunction(found):
+            assert "return" in get_type_hints(found), name
+    options = get_args(get_type_hints(calc.sweep)["options"])
+    assert options == (api.SweepOptions,)
+
+
+def test_without_an_estimate_time_is_the_bound() -> None:
+    """Nobody published timings of an MI300X: `estimate_s` is NaN, and `time_s` the bound."""
+    figures = calc.grid(calc.case("llama-3-8b", "mi300x"), [1, 64], [1024])
+    assert np.isnan(figures["estimate_s"]).all()
+    assert (figures["time_s"] == figures["bound_s"]).all()
+
+
+@pytest.mark.parametrize(
+    ("on", "weights", "told"),
+    [
+        ("b200-sxm", "mxfp4", "mxfp4: taken as expanded and multiplied in bf16"),
+        ("h100-sxm", "nvfp4", "h100-sxm has no fp4 rate: fewer bits are expanded"),
+        ("b200-sxm", "nvfp4", "fewer bits are multiplied at 9,000 TFLOP/s fp4"),
+    ],
+)
+def test_an_answer_tells_what_multiplies_fewer_bits(on: str, weights: str, told: str) -> None:
+    """A large batch in mxfp4 takes as long as its FLOPs at 16 bits, and the answer says why."""
+    answer = calc.sweep("llama-3-8b", on, weights=weights, batch=4096, context=1)
+    said = [line for line in answer["assumptions"] if line.startswith(told)]
+    assert len(said) == 1, answer["assumptions"]
+    rate = 9000e12 if "at 9,000" in told else calc.machine(on).flops["bf16"]
+    row = only(answer["rows"])
+    # FLOPs of the head are at 16 bits in every format, so that a faster rate bounds from below.
+    assert row["bound_s"] >= row["flops"] / rate
+    assert (row["bound_s"] < row["flops"] / calc.machine(on).flops["bf16"]) == ("at 9,000" in told)

@@ -294,6 +294,15 @@ def test_the_figure_draws_the_rows_it_is_given(rooflm: Terminal) -> None:
     ]
 
 
+@pytest.mark.parametrize("command", ["plot", "validate"])
+def test_help_fits_into_eighty_columns(
+    command: str, rooflm: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lists and examples that are printed as written are no wider than a usual terminal."""
+    monkeypatch.setenv("COLUMNS", "80")
+    assert max(map(len, rooflm(command, "--help").out.splitlines())) <= 80
+
+
 def test_version_and_help(rooflm: Terminal) -> None:
     """--version names the program; --help lists the commands; no command shows the help."""
     assert re.fullmatch(r"rooflm \d+\.\d+\.\d+\n", rooflm("--version").out)

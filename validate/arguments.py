@@ -19,7 +19,7 @@ FORMATS = ("table", "json", "csv", "md")
 
 EPILOG = """examples:
   rooflm validate --quick
-  rooflm validate tinyllama-1.1b --weights bf16 --weights fp32 --batch 1,2,4,8 --output run.json
+  rooflm validate tinyllama-1.1b --weights bf16 --weights fp32 --output run.json
   rooflm validate --from run.json --report run.md --plot run.svg
   torchrun --nproc-per-node 2 -m rooflm.validate llama-3-8b --device cuda --tp 2"""
 
@@ -39,7 +39,7 @@ def parser(program: str) -> Parser:
     """Make the parser of a program's arguments."""
     made = Parser(
         prog=program,
-        description="Run real decode and prefill steps on the device at hand, and print how far "
+        description="Run real decode and prefill steps on the device at hand, and print how far\n"
         "off the predictions of the same steps were.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
