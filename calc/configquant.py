@@ -139,7 +139,8 @@ def _fp8(quantization: dict[str, Any]) -> _Method:
     block = quantization.get("weight_block_size")
     if block is not None and block != [128, 128]:
         raise _UnknownError
-    if quantization.get("fmt") not in (None, "e4m3"):
+    # MiniMax-M2 writes the name that torch gives to the same format.
+    if quantization.get("fmt") not in (None, "e4m3", "float8_e4m3fn"):
         raise _UnknownError(f"fmt {quantization['fmt']}")
     return _Method("fp8" if block is None else "fp8-block", ignored=ignored)
 

@@ -52,10 +52,18 @@ def build_model(name: str, block: Block) -> Model:
         extras=tuple(entry.get("extras", {}).items()),
         denoises=entry.get("denoises", False),
         max_context=entry.get("max_context"),
+        published=entry.get("weights"),
         reference_repeats_heads=entry.get("reference_repeats_heads", False),
         source=entry.get("source")
         or (f"https://huggingface.co/{hub}/blob/main/config.json" if hub else block.path),
     )
+    if model.published is not None:
+        from .precision import precision_of
+
+        try:
+            precision_of(model.published, model=model)
+        except RooflmError as e:
+            raise RooflmError(e.what, block.where(("weights",)), e.fix) from None
     if model.denoises:
         try:
             check_both_ways(model)

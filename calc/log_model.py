@@ -29,13 +29,6 @@ HINTS = {
     "nvfp4": "nvfp4", "modelopt_fp4": "nvfp4", "modelopt": "fp8", "fbgemm_fp8": "fp8",
 }  # fmt: skip
 """Formats that a name or a setting of an engine means."""
-PUBLISHED = (
-    ("gpt-oss", "experts=mxfp4,rest=bf16"), ("deepseek-v3", "fp8-block"),
-    ("kimi-k2", "fp8-block"), ("minimax-m2", "fp8-block"), ("deepseek-v4", ""),
-)  # fmt: skip
-"""Presets whose checkpoints were published in fewer bits than 16, and the format; "" for several.
-Sources: config.json of openai/gpt-oss-120b, deepseek-ai/DeepSeek-V3, moonshotai/Kimi-K2-Base,
-MiniMaxAI/MiniMax-M2 and deepseek-ai/DeepSeek-V4-Pro (quantization_config)."""
 KV_FORMATS = {
     "fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "float8_e4m3fn": "fp8",
     "float8_e5m2": "fp8", "bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "half": "fp16",
@@ -222,11 +215,9 @@ def _weights(
     if typed is not None:
         return typed, ""
     named = next((HINTS[w] for w in re.split(r"[-_./ ]", (name or "").lower()) if w in HINTS), None)
-    published = next((f for lead, f in PUBLISHED if model.name.startswith(lead)), None)
+    published = model.published
     told = start.word("quantization")
     if told is None and named is None and published is not None:
-        if not published:
-            return None, f"the checkpoint of {model.name} has several formats: --weights says which"
         said.append(f"weights {published}, as {model.name} was published")
         return published, ""
     if told is None:

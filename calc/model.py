@@ -92,6 +92,9 @@ class Model:
     """The reference implementation caches keys and values of every query head."""
     weights_format: str | None = None
     """Format of the weights that the model's file tells, as `--weights` takes it."""
+    published: str | None = None
+    """Format of the weights of the published checkpoint that the preset tells, in the same words;
+    None where it has 16 bits."""
     weights_unknown: str = ""
     """What the file tells of formats that is not understood, so that `--weights` has to."""
     file_bytes: int | None = None

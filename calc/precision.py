@@ -24,11 +24,13 @@ def precision_of(
     model: Model | None = None,
     natural: str = "bf16",
     routing: Routing = EVEN,
+    published: bool = True,
 ) -> Precision:
     """Choose the formats of a case.
 
-    weights: a format, or PART=FORMAT,... with rest=FORMAT for all others; that of the model's file
-    if None, and `natural` where it has none; cache: as the weights where they have 16 bits or
+    weights: a format, or PART=FORMAT,... with rest=FORMAT for all others; if None, that of the
+    model's file, or of the checkpoint that its preset tells unless `published` is False, and
+    `natural` where there is none; cache: as the weights where they have 16 bits or
     more, else `natural`; natural: 16-bit format of the activations, which also hold what a format
     of fewer bits does not cover. Raises `RooflmError` for unknown names, and where the file tells
     formats that are not understood.
@@ -39,13 +41,16 @@ def precision_of(
             from .configquant import unknown_formats
 
             raise unknown_formats(model.weights_unknown, model.source)
-        said = model.weights_format
+        said = model.weights_format or (model.published if published else None)
     main, parts = _parsed(natural if said is None else said, natural)
     if weights is None and FORMATS[main].covers == "all":
         # A file's rest=bf16 says 16 bits; which ones, the device does.
         main = natural
     if model is not None:
         there = {*parameters(model), *(("head",) if model.tied else ())}
+        if weights is None:
+            # A change may have taken parts away that the checkpoint has.
+            parts = {part: kind for part, kind in parts.items() if part in there}
         for part in parts:
             if part not in there:
                 known = ", ".join(p for p in NAMED if p in there)
@@ -132,7 +137,8 @@ def told(precision: Precision) -> str:
 
 
 def file_told(model: Model) -> list[str]:
-    """Say what the model's file tells of its weights, if it tells anything."""
+    """Say what the model's file or its preset tells of its weights, if it tells anything."""
     if model.weights_format is None:
-        return []
+        said = model.published
+        return [] if said is None else [f"published in {said}; --weights says others"]
     return [f"formats of the model's file: {model.weights_format}; --weights says others"]

@@ -135,6 +135,8 @@ MODEL: dict[str, Field] = {
     "source": Field("text", "where the dimensions come from, where hf is not the place"),
     "dims": Field("map", "the letters of the scaling book", required=True, inside=DIMENSIONS),
     "max_context": Field("count", "longest context [tokens]"),
+    "weights": Field("text", "format of the published checkpoint, as --weights takes it, where "
+                     "its config.json has a quantization_config"),
     "norm": Field("choice", "weights of a norm", choices=("rms", "layer", "layer-no-bias", "none")),
     "final_norm": Field("flag", "a norm before the head"),
     "tied": Field("flag", "the head is the input embedding"),

@@ -224,7 +224,10 @@ def _step_tokens(model: Any, text: str | None) -> float:
 
 
 def make_precision(typed: Counting, machine: Any = None, model: Any = None) -> Any:
-    """Find the formats of a pass: what was typed, or those of the model's file."""
+    """Find the formats of a pass: what was typed, or those of the model's file or checkpoint.
+
+    The lecture's accounting counts presets in 16 bits.
+    """
     from .hardware import natural_format
     from .precision import precision_of
 
@@ -236,6 +239,7 @@ def make_precision(typed: Counting, machine: Any = None, model: Any = None) -> A
         model=model,
         natural=natural,
         routing=_routing(typed.routing),
+        published=typed.accounting != "lecture",
     )
 
 
