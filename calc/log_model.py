@@ -218,6 +218,9 @@ def _weights(
     published = model.published
     told = start.word("quantization")
     if told is None and named is None and published is not None:
+        if published.startswith("experts=") and not published.endswith("rest=bf16"):
+            # An engine may load a mixture of two formats of few bits as something else.
+            return None, f"the checkpoint of {model.name} has several formats: --weights says which"
         said.append(f"weights {published}, as {model.name} was published")
         return published, ""
     if told is None:

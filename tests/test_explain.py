@@ -12,6 +12,7 @@ from rooflm.calc.definitions import Question, compose, definitions, evaluated, p
 from rooflm.calc.engines import find_constants
 from rooflm.calc.explain import resolve
 from rooflm.calc.plain import is_map
+from rooflm.calc.precision import precision_of
 from rooflm.calc.presets import find_machine, find_model
 from rooflm.calc.requests import Work, sweep_requests
 from rooflm.calc.symbols import number, symbolic_case
@@ -69,9 +70,11 @@ def lecture_or(model: str, more: tuple[str, ...], estimates: bool = False) -> Ca
     lecture = "--accounting" in options
     time_model: Any = "bandwidth" if lecture else options.get("--time-model", "operator")
     machine = find_machine("h100-sxm")
+    found = find_model(model)
     return Case(
-        find_model(model),
+        found,
         machine,
+        precision_of(options.get("--weights"), model=found, published=not lecture),
         constants=None if lecture or not estimates else find_constants(machine)[0],
         basis="bound" if "--time-model" in options else "estimate",
         accounting="lecture" if lecture else "full",

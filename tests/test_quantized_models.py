@@ -475,7 +475,7 @@ def test_every_command_means_the_same_by_a_format(
 def test_formats_leave_the_work_as_it_is(rooflm: Terminal, model: str) -> None:
     """FLOPs are those of 16 bits; weight-only formats leave the rate as well."""
     words = ("sweep", model, "--on", "h100-sxm", "--phase", "prefill", "--prompt", "8192")
-    plain = only(rooflm.json(*words)["rows"])
+    plain = only(rooflm.json(*words, "--weights", "bf16")["rows"])
     for weights in WEIGHTS[model]:
         row = only(rooflm.json(*words, "--weights", weights)["rows"])
         assert row["flops"] == plain["flops"], weights

@@ -25,6 +25,7 @@ from .test_explain import lecture_or, numbers
 GOLDEN: dict[str, dict[str, Any]] = table("models")
 BANDWIDTH, PEAK = 3.35e12, 989e12
 """Of an H100: bytes and FLOPs in a second, in bf16."""
+SIXTEEN = ("--weights", "bf16")
 EXACT = 1e-12
 """Relative difference of two numbers that are computed in different orders."""
 
@@ -64,8 +65,8 @@ class Preset:
 
     @property
     def machine(self) -> tuple[str, ...]:
-        """Words that name the model and the machine."""
-        return self.name, "--on", "h100-sxm", "--capacity", self.capacity
+        """Words that name the model, the machine and 16 bits, in which all is counted by hand."""
+        return self.name, "--on", "h100-sxm", "--capacity", self.capacity, *SIXTEEN
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -173,7 +174,7 @@ each_preset = pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: pres
 @each_preset
 def test_show_tells_what_is_stored_and_kept(rooflm: Terminal, preset: Preset) -> None:
     """Parameters of the independent count; state and growth of the cache by hand."""
-    answer = rooflm.json("show", preset.name)
+    answer = rooflm.json("show", preset.name, *SIXTEEN)
     parts = dict(answer["parameters"])
     total, active, streamed = (parts.pop(key) for key in ("total", "active", "streamed"))
 
@@ -279,12 +280,13 @@ def test_every_column_has_a_formula_that_gives_it(rooflm: Terminal, name: str) -
     """Columns of sweep, fit and show equal what their definitions in symbols evaluate to."""
     preset = next((p for p in PRESETS if p.name == name), None)
     words = (name, "--on", "h100-sxm", "--batch", "3", "--context", "5000")
-    batch, context, capacity = 3, 5000, None
+    batch, context, capacity, more = 3, 5000, None, ()
     if preset is not None:
+        more = SIXTEEN
         words, batch, context = preset.words, preset.batch, preset.context
         capacity = int(preset.capacity.removesuffix("GB")) * 10**9
     columns = columns_of(rooflm, words)
-    asked = Question(replace(lecture_or(name, ()), capacity_bytes=capacity), batch, context)
+    asked = Question(replace(lecture_or(name, more), capacity_bytes=capacity), batch, context)
     value_of = by_parts(asked)
     assert len(columns) > 30
 
@@ -316,7 +318,7 @@ def by_parts(question: Question) -> Callable[[str], float]:
 def columns_of(rooflm: Terminal, words: tuple[str, ...]) -> dict[str, float]:
     """List the numeric columns of sweep, fit and show."""
     row = only(rooflm("fit", *words, "--format", "json").json["rows"])
-    shown = rooflm.json("show", words[0])
+    shown = rooflm.json("show", words[0], *(SIXTEEN if "--weights" in words else ()))
     tables = [only(rooflm.json("sweep", *words)["rows"]), row.pop("memory"), row]
     tables += [shown["weights_bytes_by_format"], shown["parameters"]]
     tables += [{k: v for k, v in shown["cache"].items() if k not in ("layers", "reference")}]
