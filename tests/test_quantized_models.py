@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,19 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rooflm.calc import api
 from rooflm.calc.case import Case
+from rooflm.calc.configquant import file_formats
 from rooflm.calc.definitions import Question
 from rooflm.calc.errors import Exit, RooflmError
 from rooflm.calc.experts import Experts
 from rooflm.calc.huggingface import model_of_config
 from rooflm.calc.memory import weights_bytes
+from rooflm.calc.mlp import MLP
 from rooflm.calc.model import Model, tensors, total_parameters
 from rooflm.calc.plain import is_map
 from rooflm.calc.precision import precision_of, told
-from rooflm.calc.presets import find_machine, find_model
+from rooflm.calc.presets import MODELS_FILE, find_machine, find_model, preset_names
 from rooflm.calc.units import parse_size
 from rooflm.calc.weights import Tensor, is_vector
 
@@ -268,6 +272,100 @@ def test_the_16_bits_of_a_file_are_those_of_the_device() -> None:
 
     assert (formats.activations.name, formats.cache.name) == ("fp16", "fp16")
     assert told(formats) == "weights fp16, experts mxfp4"
+
+
+MXFP4 = {"quant_method": "mxfp4", "modules_to_not_convert": [
+    "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]}  # fmt: skip
+MISTRAL = {"quant_method": "fp8", "activation_scheme": "static", "weight_block_size": None,
+           "modules_to_not_convert": ["model.vision_tower", "model.multi_modal_projector",
+                                      "lm_head"]}  # fmt: skip
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "gpt-oss-20b": MXFP4,
+    "gpt-oss-120b": MXFP4,
+    "deepseek-v3": BLOCK,
+    "deepseek-v3.2": BLOCK | {"scale_fmt": "ue8m0"},
+    "deepseek-v4-flash": BLOCK | {"scale_fmt": "ue8m0", "expert_dtype": "fp4"},
+    "deepseek-v4-pro": BLOCK | {"scale_fmt": "ue8m0", "expert_dtype": "fp4"},
+    "kimi-k2": BLOCK,
+    "kimi-k2.5": packed("pack-quantized", 4, "group", group_size=32) | {"ignore": [
+        "lm_head", "re:.*self_attn.*", "re:.*shared_experts.*",
+        r"re:.*mlp\.(gate|up|gate_up|down)_proj.*"]},
+    "minimax-m2": BLOCK | {"fmt": "float8_e4m3fn", "modules_to_not_convert": [
+        "gate", "e_score_correction_bias", "lm_head"]},
+    "devstral-2-123b": MISTRAL,
+    "mistral-medium-3.5-128b": MISTRAL,
+}  # fmt: skip
+"""What the config.json of the `hf` of a preset says, by the keys that matter; that of DeepSeek-V4
+has expert_dtype beside it. No other preset's has a quantization_config."""
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_preset_has_the_format_of_its_checkpoint(name: str) -> None:
+    """The preset tells what is derived from the file; it is the default of the weights."""
+    model = find_model(name)
+    layers = [
+        {t.part for t in (*g.mixer.tensors(model.D), *g.ffn.tensors(model.D))}
+        for g in model.groups
+        for _ in range(int(g.count))
+    ]
+    derived = file_formats({"quantization_config": PUBLISHED[name]}, {}, layers)
+
+    assert (model.published, "") == (derived.weights, derived.unknown)
+    assert precision_of(None, model=model) == precision_of(derived.weights, model=model)
+
+
+def test_other_presets_have_16_bits() -> None:
+    """None but those above says a format."""
+    said = {name for name in preset_names(MODELS_FILE) if find_model(name).published is not None}
+    assert said == set(PUBLISHED)
+
+
+def test_a_published_format_is_the_default_of_all_commands(rooflm: Terminal) -> None:
+    """gpt-oss-120b takes what its files do; 16 bits where asked for, and by the lecture.
+
+    65,248,815,744 B: headers of its files, github.com/alvarobartt/hf-mem/issues/60.
+    """
+    name, on = "gpt-oss-120b", ("--on", "h100-sxm")
+    shown = rooflm.json("show", name)
+    fit = rooflm.json("fit", name, *on)
+    row = only(rooflm.json("sweep", name, *on)["rows"])
+    sixteen = only(rooflm("fit", name, *on, "--weights", "bf16", "--format", "json").json["rows"])
+    lecture = rooflm.json("show", name, "--accounting", "lecture")
+
+    assert shown["weights_bytes"] == pytest.approx(65248815744, rel=1e-3)
+    assert fit["memory"]["weights_bytes"] == row["weights_bytes"] == shown["weights_bytes"]
+    assert fit["fits"]
+    assert "published in experts=mxfp4,rest=bf16; --weights says others" in fit["assumptions"]
+    assert not sixteen["fits"]
+    assert sixteen["memory"]["weights_bytes"] == 2 * shown["parameters"]["total"]
+    assert lecture["weights_bytes"] == 2 * lecture["parameters"]["total"]
+    assert api.show(name)["weights_bytes"] == shown["weights_bytes"]
+    assert api.fit(name, "h100-sxm")["memory"] == fit["memory"]
+
+
+def test_a_published_model_without_a_part_is_counted(rooflm: Terminal) -> None:
+    """A change may leave no experts; the format of the rest stays."""
+    model = find_model("gpt-oss-20b")
+    dense = replace(model, groups=tuple(replace(g, ffn=MLP(F=2880)) for g in model.groups))
+
+    assert told(precision_of(None, model=dense)) == "weights bf16"
+    with pytest.raises(RooflmError, match="no part 'experts'"):
+        precision_of(model.published, model=dense)
+
+
+def test_a_file_of_presets_may_say_a_format(tmp_path: Path, rooflm: Terminal) -> None:
+    """It is taken like that of a built-in preset; what is no format is refused in its line."""
+    file = tmp_path / "own.yaml"
+    text = "mine:\n  dims: {D: 64, F: 128, N: 4, K: 2, H: 16, L: 2, V: 256}\n  weights: WORD\n"
+    file.write_text(text.replace("WORD", "fp8"), "utf-8")
+    shown = rooflm.json("show", "mine", "--models", str(file))
+
+    assert "published in fp8; --weights says others" in shown["assumptions"]
+    for word in ("fp7", "experts=mxfp4,rest=bf16"):
+        file.write_text(text.replace("WORD", word), "utf-8")
+        failed = rooflm("show", "mine", "--models", str(file))
+        assert failed.code == Exit.USAGE
+        assert "own.yaml:3" in failed.err
 
 
 @pytest.fixture
