@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from .deployment import USUAL_NODE, Node, Spread, deploy, joined, without_links
 from .errors import RooflmError
 from .hardware import Machine, capacity
 from .layout import tp_degrees
-from .memory import BATCHED_TOKENS, BLOCK_TOKENS, activations_bytes
+from .memory import BATCHED_TOKENS, BLOCK_TOKENS, activations_bytes, largest_near
 from .model import total_parameters
 from .passes import Precision, prefill
 from .readings import Q, is_zero
@@ -216,6 +216,8 @@ def _more_devices(case: Case, B: int, S: int, typed: Typed) -> list[dict[str, An
     return []
 
 
+ENDLESS = 10**12
+"""No batch or context is looked for beyond it [1]."""
 SPARED = ("0.9", "2GiB")
 """Share of the memory and reserve that engines roughly leave: vLLM's usual share, and a context."""
 
@@ -226,11 +228,29 @@ def spared(case: Case, B: int, S: int) -> list[str]:
         return []
     share, reserve = SPARED
     sparing = replace(case, gpu_share=float(share), reserve_bytes=parse_size(reserve, "--reserve"))
-    most, longest = max_sequences(sparing, S), max_context_tokens(sparing, B)
-    if case.model.max_context is not None:
-        longest = min(longest, case.model.max_context)
+    room, end = sparing.limit[0], case.model.max_context or ENDLESS
+    most = _most(lambda n: memory_bytes(sparing, n, S), room, ENDLESS)
+    longest = _most(lambda n: memory_bytes(sparing, B, n), room, end)
     found = [f"{option} {n}" for option, n in (("--batch", most), ("--context", longest)) if n]
+    if longest == ENDLESS:
+        found[-1] = "any --context"
     return [
         "sequences that fit fill the memory to the last byte; with 0.9 of it and 2 GiB kept free "
         f"(--gpu-share {share} --reserve {reserve}) {' or '.join(found) or 'nothing'} fits"
     ]
+
+
+def _most(held: Callable[[int], Q], room: Q, end: int) -> int:
+    """Find the largest n up to an end for which no more than the room is held; 0 for none.
+
+    Memory is nearly a line: where it crosses the room is where the search begins.
+    """
+    near, far = 1, 1024
+    for _ in range(2):
+        first, last = held(near), held(far)
+        each = (last - first) / (far - near)
+        guess = end if each <= 0 else int(min(end, max(1, near + (room - first) / each)))
+        if guess in (near, far):
+            break
+        near, far = far, guess
+    return largest_near(lambda n: held(n) <= room, far, end)

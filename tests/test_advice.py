@@ -107,6 +107,8 @@ def test_memory_that_is_kept_free(rooflm: Terminal) -> None:
     assert f"({said}) --batch 54 or --context 8192 fits" in rooflm(*words).out
     assert rooflm(*words, *said.split(), "--batch", "54").code == 0
     assert rooflm(*words, *said.split(), "--batch", "55").code == 1
+    # A state grows with no context.
+    assert "or any --context fits" in rooflm("fit", "mamba-2.8b", "--on", "h100-sxm").out
     for more in (("--reserve", "1GB"), ("--engine", "vllm"), ("--accounting", "lecture")):
         assert "kept free" not in rooflm(*words, *more).out
 
