@@ -332,11 +332,12 @@ that of the FNUZ variant of AMD's MI300."""
 
 
 def find_format(name: str, where: str = "") -> Format:
-    """Look a number format up; raise `RooflmError` with the known ones otherwise."""
-    if name not in FORMATS:
+    """Look a number format up in any case; raise `RooflmError` with the known ones otherwise."""
+    found = FORMATS.get(name.lower())
+    if found is None:
         fix = nearest(name, FORMATS) or f"Known formats: {', '.join(FORMATS)}."
         raise RooflmError(f"unknown number format '{name[:40]}'", where, fix)
-    return FORMATS[name]
+    return found
 
 
 CacheRole = Literal["key", "value", "latent", "rope", "index", "entry"]
@@ -447,8 +448,11 @@ scales); github.com/ggml-org/llama.cpp, --cache-type-k (q8_0, q4_0)."""
 
 
 def find_cache_format(name: str, where: str = "") -> CacheFormat:
-    """Look the format of a cache up; raise `RooflmError` with the known ones otherwise."""
-    if name not in CACHES:
+    """Look the format of a cache up, as `find_format` does."""
+    found = CACHES.get(name.lower())
+    if found is None:
         fix = nearest(name, CACHES) or f"Known formats of caches: {', '.join(CACHES)}."
+        if name.lower() == "int8":
+            fix = "Say int8-head (a scale a token and head), q8_0 (llama.cpp) or fp8."
         raise RooflmError(f"unknown number format of a cache '{name[:40]}'", where, fix)
-    return CACHES[name]
+    return found

@@ -53,6 +53,9 @@ def show_page(answer: Answer, provenance: bool = False) -> Page:
     dims = ", ".join(f"{k} = {v:,}" for k, v in answer["dimensions"].items())
     parts = [(k, f"{v:,}") for k, v in answer["parameters"].items()]
     sizes = [(k, f"{v:,}", show_gb(v)) for k, v in answer["weights_bytes_by_format"].items()]
+    asked = answer["weights_bytes"]
+    if asked not in answer["weights_bytes_by_format"].values():
+        sizes.append((answer["weights_format"], f"{asked:,}", show_gb(asked)))
     cache = answer["cache"]
     states = any(g["state_elements_per_sequence"] for g in cache["layers"])
     layers = [

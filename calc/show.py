@@ -64,6 +64,7 @@ def show(model: Model, precision: Precision, norms: bool = True) -> dict[str, An
             **counted,
         },
         "extras": dict(model.extras),
+        "weights_format": told(precision).removeprefix("weights "),
         "weights_bytes": weights_bytes(model, precision, norms),
         "weights_bytes_by_format": {
             name: weights_bytes(model, precision_of(name, model=model), norms) for name in SHOWN

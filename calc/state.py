@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .formats import CacheFormat, Format
 from .passes import Precision
 from .readings import Q, formula
 
@@ -45,7 +46,7 @@ class Kept:
     recurrent: Q = 0
     """Elements in the number format of the state."""
     columns: Q = 0
-    """Columns of convolutions and shifted tokens, in the format of the cache."""
+    """Columns of convolutions and shifted tokens, in the format that `columns_format` tells."""
 
     @property
     def elements(self) -> Q:
@@ -54,11 +55,20 @@ class Kept:
 
     def bytes(self, precision: Precision) -> Q:
         """Bytes of both kinds [B]."""
-        # A cache of fewer than 16 bits holds keys and values; columns stay as they are computed.
-        plain = precision.cache if precision.cache.name in PLAIN else precision.activations
-        return state_bytes(self.recurrent, self.columns, precision.state.bytes, plain.bytes)
+        columns = columns_format(precision)
+        return state_bytes(self.recurrent, self.columns, precision.state.bytes, columns.bytes)
 
 
 PLAIN = ("fp32", "bf16", "fp16")
 """Formats of a cache that its columns of convolutions are in as well."""
+
+
+def columns_format(precision: Precision) -> CacheFormat | Format:
+    """Tell the format of columns of convolutions and shifted tokens: the cache's where it is plain.
+
+    A cache of fewer than 16 bits holds keys and values; columns stay as they are computed.
+    """
+    return precision.cache if precision.cache.name in PLAIN else precision.activations
+
+
 NOTHING = Kept()

@@ -23,6 +23,7 @@ from .precision import file_told, told
 from .readings import Q, is_zero
 from .sharing import asked as shared
 from .sharing import told as sharing_told
+from .state import columns_format
 from .timing import sending_time
 from .units import show_gb, show_number
 
@@ -343,7 +344,7 @@ def assumptions(
     if not is_zero(sequence_state_bytes(case.model, formats)):
         said.append(
             f"state: recurrent part {formats.state.name}, columns of convolutions "
-            f"{formats.cache.name}; read and written by each pass, apart from the cache"
+            f"{columns_format(formats).name}; read and written by each pass, apart from the cache"
         )
     if case.lecture:
         said.append(

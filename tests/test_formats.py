@@ -37,6 +37,7 @@ from rooflm.calc.quantize import (
 )
 
 from .golden import table
+from .helpers import Terminal
 
 CASES: dict[str, dict[str, Any]] = {c["id"]: c for c in table("cases_formats")["cases"]}
 Inputs = dict[str, Any]
@@ -457,7 +458,21 @@ def test_an_unknown_format_is_refused_with_the_nearest(
         find(known + "x", "--weights")
     with pytest.raises(RooflmError, match=r"Known formats.*nvfp4"):
         find("!", "--weights")
-    assert find(known, "").name == known
+    assert find(known, "").name == find(known.upper(), "").name == known
+
+
+def test_names_of_formats_may_be_in_capitals(rooflm: Terminal) -> None:
+    """As engines and files write them; each part of a model as well."""
+    for text in ("Q4_K_M", "FP8", "experts=MXFP4,rest=BF16"):
+        same = text.lower()
+        upper, lower = (rooflm.json("show", "gpt-oss-20b", "--weights", t) for t in (text, same))
+        assert upper == lower
+
+
+def test_a_cache_of_int8_is_several_things() -> None:
+    """What llama.cpp, vLLM and others mean by eight bits is named; none of it is int8 alone."""
+    with pytest.raises(RooflmError, match=r"int8-head .*, q8_0 \(llama.cpp\) or fp8"):
+        find_cache_format("INT8", "--kv")
 
 
 # Mixtures

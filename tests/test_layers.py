@@ -298,6 +298,20 @@ def test_latents_that_never_pay_to_materialise_say_so(rooflm: Terminal) -> None:
     assert "decode absorbs the up-projections\n" in ran.out
 
 
+@pytest.mark.parametrize(
+    ("kv", "columns"), [("fp32", "fp32"), ("fp8", "bf16"), ("int8-head", "bf16")]
+)
+def test_columns_stay_as_computed_beside_a_cache_of_few_bits(
+    rooflm: Terminal, kv: str, columns: str
+) -> None:
+    """The note names the format in which the bytes of columns are counted: 3 of 5,120 a layer."""
+    answer = rooflm.json("fit", "mamba-2.8b", "--on", "h100-sxm", "--kv", kv)
+    held = 64 * 5120 * (16 * 4 + 3 * {"fp32": 4, "bf16": 2}[columns])
+
+    assert answer["memory"]["state_bytes"] == held
+    assert any(f"columns of convolutions {columns};" in line for line in answer["assumptions"])
+
+
 @pytest.mark.parametrize("state", ["fp32", "bf16"])
 def test_the_format_of_states_is_an_option(rooflm: Terminal, state: str) -> None:
     """Columns of convolutions stay in the cache's format."""

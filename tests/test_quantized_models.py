@@ -274,8 +274,12 @@ def test_the_16_bits_of_a_file_are_those_of_the_device() -> None:
     assert told(formats) == "weights fp16, experts mxfp4"
 
 
-MXFP4 = {"quant_method": "mxfp4", "modules_to_not_convert": [
-    "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]}  # fmt: skip
+MXFP4 = {
+    "quant_method": "mxfp4",
+    "modules_to_not_convert": [
+        "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head",
+    ],
+}  # fmt: skip
 MISTRAL = {"quant_method": "fp8", "activation_scheme": "static", "weight_block_size": None,
            "modules_to_not_convert": ["model.vision_tower", "model.multi_modal_projector",
                                       "lm_head"]}  # fmt: skip
@@ -332,12 +336,14 @@ def test_a_published_format_is_the_default_of_all_commands(rooflm: Terminal) -> 
     sixteen = only(rooflm("fit", name, *on, "--weights", "bf16", "--format", "json").json["rows"])
     lecture = rooflm.json("show", name, "--accounting", "lecture")
 
-    assert shown["weights_bytes"] == pytest.approx(65248815744, rel=1e-3)
+    assert shown["weights_bytes"] == 65248815744
     assert fit["memory"]["weights_bytes"] == row["weights_bytes"] == shown["weights_bytes"]
     assert fit["fits"]
     assert "published in experts=mxfp4,rest=bf16; --weights says others" in fit["assumptions"]
     assert not sixteen["fits"]
     assert sixteen["memory"]["weights_bytes"] == 2 * shown["parameters"]["total"]
+    assert shown["weights_format"] == "bf16, experts mxfp4"
+    assert "bf16, experts mxfp4   65,248,8" in rooflm("show", name).out
     assert lecture["weights_bytes"] == 2 * lecture["parameters"]["total"]
     assert api.show(name)["weights_bytes"] == shown["weights_bytes"]
     assert api.fit(name, "h100-sxm")["memory"] == fit["memory"]
