@@ -94,6 +94,14 @@ def test_wheel_lists_every_package_folder() -> None:
     assert set(listed) == {"rooflm"} | {f"rooflm.{f}" for f in folders}
 
 
+def test_the_design_has_every_module() -> None:
+    """A module of calc/ that docs/design.md does not place is caught here."""
+    text = (ROOT / "docs/design.md").read_text("utf-8")
+    modules = {path.stem for path in (ROOT / "calc").glob("[a-z]*.py")}
+
+    assert {name for name in modules if f"`{name}`" not in text} == set()
+
+
 def test_make_lists_its_tasks() -> None:
     """A bare `make` prints every task with a word about it."""
     ran = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True)
