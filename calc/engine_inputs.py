@@ -11,6 +11,7 @@ from .engine_memory import sglang_share
 from .engine_rules import GIB, Asked, before, by_memory, usual
 from .errors import RooflmError
 from .memory import activations_bytes
+from .model import has_experts
 from .passes import Segment
 
 OPTIONS = {
@@ -73,12 +74,26 @@ def _share(
         what = f"the share that {rules['name']} took before {rules['share_since']} is not modelled"
         raise RooflmError(what, "--engine-version", "Say --utilization 0.88 as well.")
     layout = case.layout
-    ranks = 1 if layout is None else layout.tp * layout.dp * layout.pp
-    tp = 1 if layout is None else layout.tp * layout.dp
+    tp = pp = 1
+    groups = 0
+    if layout is not None:
+        tp, pp = layout.tp, layout.pp
+        if attends_in_groups(case):
+            # SGLang's tp is that of all groups.
+            tp, groups = tp * layout.dp, layout.dp
     row = by_memory(rules, total)
     graphs = row["graphs_of_4"] if tp >= 4 else row["graphs"]
     least = 10 * GIB if total > 60 * GIB else 0
-    return max(0.0, float(sglang_share(total, batched, graphs, ranks, least)))
+    return max(0.0, float(sglang_share(total, batched, graphs, tp * pp, groups, least)))
+
+
+def attends_in_groups(case: Case) -> bool:
+    """Tell whether groups of --dp share experts, which is DP attention to SGLang.
+
+    Groups of a model without experts are servers of their own, which know nothing of each other.
+    """
+    layout = case.layout
+    return layout is not None and layout.dp > 1 and has_experts(case.model)
 
 
 def inputs(case: Case, rules: Mapping[str, Any], asked: Asked, how: Settings) -> dict[str, Inputs]:

@@ -111,10 +111,9 @@ def sglang_pool(
     that of caches [1].
     """
     held = kept(model, precision)
-    state = float(sequence_state_bytes(model, precision))
-    if held.compressed:
-        # States of compressors lie in rings of their own, beside the pool.
-        state = 0.0
+    states_of_each = float(sequence_state_bytes(model, precision))
+    # States of compressors lie in rings of their own, beside the pool.
+    state = 0.0 if held.compressed else states_of_each
     more: dict[str, Any] = {}
     room = max(pool, 0.0)
     if state:
@@ -131,24 +130,39 @@ def sglang_pool(
         tokens = int(sglang_tokens(room, held.window, page=page))
     else:
         tokens = int(sglang_tokens(room, held.full, held.window, part, page))
+    longest = min(tokens, max(length, model.max_context or 0))
+    own = kept_own = page * int(sequence_blocks(length, page))
+    holds = {"tokens": tokens / length}
     if held.window and held.full:
-        more["window_tokens"] = page * int(tokens * part // page)
-    said = ()
+        limited, window = page * int(tokens * part // page), max(held.limited)
+        more["window_tokens"] = limited
+        # A request that is shorter than the window keeps all its tokens there too.
+        holds["tokens of window layers"] = limited / min(length, window)
+        kept_own = page * int(sequence_blocks(min(length, window), page))
+        longest = longest if limited >= window else min(longest, limited)
+    if state:
+        holds["states"] = float(more["state_slots"])
+        longest = longest if holds["states"] else 0
+    least = min(holds, key=lambda what: holds[what])
+    said: list[str] = []
     if held.compressed:
-        said = ("rings of the compressors' states and padded pages are not counted",)
-    taken = held.full + (part * held.window if held.full else held.window)
-    own = page * int(sequence_blocks(length, page))
+        said.append("the pool leaves out rings of the compressors' states, and padded pages")
+    if least != "tokens":
+        said.append(
+            f"{least} end at {holds[least]:,.2f} requests of {length:,} tokens; SGLang's line of "
+            f"tokens, which would be {holds['tokens']:,.2f}, knows nothing of that"
+        )
     if held.window == 0:
         more |= {"k_bytes": tokens * held.keys, "v_bytes": tokens * (held.full - held.keys)}
     return Pool(
         blocks=None,
         tokens=tokens,
-        concurrency=tokens / length,
-        longest=min(tokens, max(length, model.max_context or 0)),
+        concurrency=holds[least],
+        longest=longest,
         block=page,
-        request=own * taken + state,
+        request=own * held.full + kept_own * held.window + states_of_each,
         more=more,
-        said=said,
+        said=tuple(said),
     )
 
 

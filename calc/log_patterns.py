@@ -3,7 +3,8 @@ r"""What engines print when they start: lines, as regular expressions with named
 A pattern belongs to an engine and is tried where its key stands in a line. The name of a group is
 that of a fact, and after two underscores how it is written:
 
-n   a whole number, with or without commas     x   a number
+n   a whole number, with or without commas     x   a number, which may be rounded
+v   a number as it was typed, not rounded
 gib, mib, b   a number in that unit            gb, mb   so called, and GiB or MiB in fact
 size   a number with its unit                  t   a word
 
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 
 _X = r"\d[\d,]{0,30}(?:\.\d{1,12})?"
 _SORTS = {
-    "n": r"\d[\d,]{0,30}", "b": r"\d[\d,]{0,30}", "x": _X, "gib": _X, "mib": _X, "gb": _X,
+    "n": r"\d[\d,]{0,30}", "b": r"\d[\d,]{0,30}", "x": _X, "v": _X, "gib": _X, "mib": _X, "gb": _X,
     "mb": _X, "size": r"\d{1,15}(?:\.\d{1,12})? ?[KMGT]?i?B\b",
     "t": r"[^\s,'\"()\[\]{}]{1,200}",
 }  # fmt: skip
@@ -61,7 +62,7 @@ def _setting(name: str, sort: str, *spellings: str) -> list[tuple[str, str, str]
 _SETTINGS = [
     *_setting("model", "t", "model", "model_tag", "model_path", "--model", "--model-path"),
     *_setting("max_model_len", "n", "max_model_len", "max_seq_len", "--max-model-len"),
-    *_setting("gpu_memory_utilization", "x", "gpu_memory_utilization", "--gpu-memory-utilization"),
+    *_setting("gpu_memory_utilization", "v", "gpu_memory_utilization", "--gpu-memory-utilization"),
     *_setting("tp", "n", "tensor_parallel_size", "tp_size", "--tensor-parallel-size", "--tp-size",
               "--tp", "-tp"),
     *_setting("pp", "n", "pipeline_parallel_size", "pp_size", "--pipeline-parallel-size",
@@ -72,17 +73,17 @@ _SETTINGS = [
     *_setting("quantization", "t", "quantization", "--quantization"),
     *_setting("kv_cache_dtype", "t", "kv_cache_dtype", "--kv-cache-dtype"),
     *_setting("state_dtype", "t", "mamba_ssm_cache_dtype", "--mamba-ssm-cache-dtype"),
-    *_setting("swap_space", "x", "swap_space", "--swap-space"),
+    *_setting("swap_space", "v", "swap_space", "--swap-space"),
     *_setting("max_num_seqs", "n", "max_num_seqs", "--max-num-seqs"),
     *_setting("max_num_batched_tokens", "n", "max_num_batched_tokens",
               "--max-num-batched-tokens"),
-    *_setting("mem_fraction_static", "x", "mem_fraction_static", "--mem-fraction-static"),
-    *_setting("swa_full_tokens_ratio", "x", "swa_full_tokens_ratio", "--swa-full-tokens-ratio"),
+    *_setting("mem_fraction_static", "v", "mem_fraction_static", "--mem-fraction-static"),
+    *_setting("swa_full_tokens_ratio", "v", "swa_full_tokens_ratio", "--swa-full-tokens-ratio"),
     *_setting("context_length", "n", "context_length", "context_len", "--context-length"),
     *_setting("ngl", "n", "--n-gpu-layers", "-ngl"),
     *_setting("n_parallel", "n", "--parallel", "-np"),
     *_setting("ctx_size", "n", "--ctx-size"),
-    *_setting("free_gpu_memory_fraction", "x", "free_gpu_memory_fraction",
+    *_setting("free_gpu_memory_fraction", "v", "free_gpu_memory_fraction",
               "kv_cache_free_gpu_mem_fraction", "kv_cache_free_gpu_memory_fraction",
               "--kv_cache_free_gpu_memory_fraction"),
     ("", "dtype=", r"(?<![\w-])dtype=(?:torch\.)?['\"]?<dtype__t>"),
@@ -135,7 +136,7 @@ _VLLM = [
     ("ilable KV cache memory:", r"Available KV cache memory: <pool__gib> GiB"),
     ("Free memory on device", r"Free memory on device(?: [\w:]{1,12})? \(<free__gib>/<total__gib> "
      r"GiB\) on startup"),
-    ("Desired GPU memory utilization", r"Desired GPU memory utilization is \(<utilization__x>, "
+    ("Desired GPU memory utilization", r"Desired GPU memory utilization is \(<utilization__v>, "
      r"<usable__gib> GiB\)"),
     ("GiB for weight", r"Actual usage(?: is|:) <weights__gib> GiB for weights?, "
      r"<activation__gib> GiB for peak activation, <non_torch__gib> GiB for non-torch memory"),

@@ -50,6 +50,8 @@ class Fact:
     """As the log writes it; empty for counts and words."""
     line: int
     rank: str
+    typed: bool = False
+    """As it was typed, not rounded."""
     ranks: set[str] = field(default_factory=set[str])
     """Every rank that wrote the same."""
     lines: list[int] = field(default_factory=list[int])
@@ -68,7 +70,8 @@ class Fact:
     @property
     def half(self) -> float:
         """Half of the last digit, in bytes or as a count: how far the log rounds."""
-        return 0.5 * 10.0**-self.digits * self.times if self.digits or self.unit else 0.0
+        rounds = not self.typed and (self.digits or self.unit)
+        return 0.5 * 10.0**-self.digits * self.times if rounds else 0.0
 
     @property
     def size(self) -> float:
@@ -242,7 +245,7 @@ def _facts(found: re.Match[str], number: int, rank: str) -> list[Fact]:
         except ValueError:
             continue
         if value < MOST and (value or name not in NEVER_0):
-            facts.append(Fact(name, value, digits, unit, number, rank))
+            facts.append(Fact(name, value, digits, unit, number, rank, typed=sort == "v"))
     return facts
 
 

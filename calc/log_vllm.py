@@ -102,17 +102,12 @@ def _utilization(start: Start, fact: Fact) -> Fact | None:
     return start.near("utilization", fact) or start.first("gpu_memory_utilization")
 
 
-def _typed(share: Fact) -> Span:
-    """Take a share as it was typed, which is not rounded, but may be printed with two digits."""
-    return exact(share.size) if share.name == "gpu_memory_utilization" else span(share)
-
-
 def _usable(start: Start, fact: Fact) -> Answer:
     total, share = start.near("total", fact), _utilization(start, fact)
     if total is None or share is None:
         return figure(fact, how="the log states no total and share of it")
     how = f"{share.number:g} x {said(total)}"
-    return figure(fact, span(total) * _typed(share), how, "another share than the log shows")
+    return figure(fact, span(total) * span(share), how, "another share than the log shows")
 
 
 def _peak(start: Start, fact: Fact) -> Answer:
@@ -159,7 +154,7 @@ def _budget(start: Start, fact: Fact) -> Span | None:
     usable = start.near("usable", fact)
     total, share = start.near("total", fact), _utilization(start, fact)
     if total is not None and share is not None:
-        product = span(total) * _typed(share)
+        product = span(total) * span(share)
         if usable is not None:
             mine = span(usable)
             return Span(mine.value, max(mine.low, product.low), min(mine.high, product.high))

@@ -354,7 +354,12 @@ def _operators(
     if not is_zero(model.positions):
         # Equal sequences stand at equal positions: their rows are the same.
         places = total(s.new for s in segments)
-        gathered = gathered + embedding_read_bytes(places, model.positions, D, b_x)
+        positions = embedding_read_bytes(places, model.positions, D, b_x)
+        if model.tables_hosted and model.tied:
+            # The embedding is the head, on the device: this table alone is in host memory.
+            yield Operator("positions", "embedding", 1, weight_bytes=positions, hosted=True)
+        else:
+            gathered = gathered + positions
     yield Operator(
         name="embedding",
         part="embedding",

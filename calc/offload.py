@@ -112,11 +112,12 @@ def table_bytes(model: Model, precision: Precision, first: bool = False) -> Q:
 
     Embedding, positions, embeddings of each layer; not an embedding that is the head as well, of
     which llama.cpp has a second copy on the device. first: the model is a first stage, whose table
-    is no head.
+    is no head. Source: ggml-org/llama.cpp, src/llama-arch.cpp (LLM_TENSOR_POS_EMBD is a tensor of
+    the input layer, as LLM_TENSOR_TOKEN_EMBD is).
     """
-    gathered = ["layer_embeddings"]
+    gathered = ["layer_embeddings", "positions"]
     if first or not model.tied:
-        gathered += ["embedding", "positions"]
+        gathered.append("embedding")
     return as_whole(total(
         times * tensor_bytes(tensor, precision)
         for times, tensor in tensors(model)

@@ -822,3 +822,57 @@ def test_groups_of_unlike_caches() -> None:
     }  # fmt: skip
     # The fewest are 2 and the most 4: groups of two layers, the odd one padded.
     assert (joint.joint, joint.layers, sorted(joint.counts)) == (True, 2, [1, 2, 2])
+
+
+def test_dp_attention_keeps_more_for_its_graphs(rooflm: Terminal) -> None:
+    """By hand: 14,848 MiB, and 3 + 1.5 MiB for each of 512 sequences in 8 groups, of 143,771.
+
+    Source: sgl-project/sglang, python/sglang/srt/server_args.py (enable_dp_attention), pull request
+    10975. Without experts --dp are servers of their own: 0.835 of an H100, as one alone.
+    """
+    words = ("--dp", "8", "--engine", "sglang")
+    grouped = rooflm.json("fit", "deepseek-v3", "--on", "h200-sxm", *words, "--weights", "fp8")
+    apart = rooflm.json("fit", "llama-3-8b", "--on", "h100-sxm", *words)
+
+    assert grouped["engine"]["total_bytes"] == 143_771 * MIB
+    assert grouped["engine"]["share"] == round(1 - (14_848 + 4.5 * 512 * 8) / 143_771, 3) == 0.769
+    assert apart["engine"]["share"] == 0.835
+
+
+def test_sglang_holds_no_more_requests_than_states_or_windows(rooflm: Terminal) -> None:
+    """Slots of states end before tokens; a short request takes its length of the window pool too.
+
+    By hand: tokens of window layers are 0.8 of the others, and a request of 1,000 tokens lies
+    within Gemma's window of 4,096, so that it takes 1,000 of both.
+    """
+    words = ("--on", "h200-sxm", "--engine", "sglang", "--max-len", "1000")
+    states = rooflm.json("fit", "qwen3-next-80b-a3b", "--tp", "2", *words)["engine"]
+    windows = rooflm.json("fit", "gemma-2-9b", *words)["engine"]
+
+    assert states["max_concurrency"] == states["state_slots"] < states["tokens"] / 1000
+    assert "line of tokens" in states["sentences"][0]
+    assert windows["max_concurrency"] == int(0.8 * windows["tokens"]) / 1000
+    assert windows["request_reserved_bytes"] == 1000 * 42 * 2 * 8 * 256 * 2
+
+
+@pytest.mark.parametrize("engine", memory_engines())
+def test_no_engine_reserves_less_than_the_need(engine: str) -> None:
+    """A request needs no more than an engine keeps for it, whatever its layers are.
+
+    By the definitions: what is needed is part of what is reserved.
+    """
+    machine = find_machine("b200-sxm")
+    judged = 0
+    for name in preset_names(MODELS_FILE):
+        model = find_model(name)
+        case = Case(model, machine, precision_of(None, model=model), capacity_bytes=10**13)
+        for length in (1000, 20_000) if len(model.groups) > 1 else (1000,):
+            asked = Asked(engine, max_len=length, utilization=0.9)
+            try:
+                found = engine_memory(case, asked)
+            except RooflmError:
+                continue
+            judged += 1
+            needed, reserved = found["request_needed_bytes"], found["request_reserved_bytes"]
+            assert needed <= reserved * (1 + 1e-12), (name, length)
+    assert judged > 100

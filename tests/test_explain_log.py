@@ -161,6 +161,22 @@ def test_the_rank_with_the_smallest_pool_decides() -> None:
     assert tokens["agrees"] is True
 
 
+def test_a_share_that_is_printed_as_typed_is_not_rounded() -> None:
+    """V1 prints the setting itself, older lines two digits of it.
+
+    By hand: 0.9 x 178.36 is 160.52, and 0.9 x 79.15 is 71.24; 71.5 is 0.9033 of it.
+    """
+    text = excerpt("vllm-v1-gemma-3-4b-suggested")
+    old = "the current vLLM instance can use total_gpu_memory (79.15GiB) x gpu_memory_utilization "
+    shares = [
+        one(explained(log), "usable")["agrees"]
+        for log in (text, text.replace("160.53", "168.56"), text.replace("160.53", "152.5"),
+                    f"{old}(0.90) = 71.50GiB", f"{old}(0.90) = 72.00GiB")
+    ]  # fmt: skip
+
+    assert shares == [True, False, False, True, False]
+
+
 @pytest.mark.parametrize(
     ("line", "rank"),
     [

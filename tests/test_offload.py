@@ -59,6 +59,20 @@ def test_the_embedding_is_in_host_memory(rooflm: Terminal) -> None:
     assert all_["estimate_s"] == whole["estimate_s"]
 
 
+def test_positions_are_in_host_memory_of_a_tied_model_too(rooflm: Terminal) -> None:
+    """The embedding is the head and stays; positions are gathered alone, a row a step over the bus.
+
+    By hand, OPT 13B: 2,050 positions of 5,120 in 16 bits. Source of the place: ggml-org/llama.cpp,
+    src/llama-arch.cpp (LLM_TENSOR_POS_EMBD is LLM_TENSOR_LAYER_INPUT).
+    """
+    words = "opt-13b --on h100-sxm"
+    whole, all_ = row(rooflm, words), row(rooflm, f"{words} --gpu-layers 40 {LINK}")
+
+    assert all_["host_bytes"] == 2050 * 5120 * 2 == 20_992_000
+    assert all_["weights_bytes"] == whole["weights_bytes"] - 20_992_000
+    assert all_["bytes"] == whole["bytes"]
+
+
 def test_half_of_llama_over_pcie(rooflm: Terminal) -> None:
     """Batch 1 by hand: 16 layers over 31.5 GB/s, the rest and the head over 1008 GB/s.
 

@@ -163,7 +163,7 @@ def test_a_formula_states_units_and_an_example(name: str) -> None:
 
 DEFAULTS = [
     # Nothing that was not said is there, and of what there is there is one.
-    (0, "s graphs window ratio drafted cached latency serial i causal decays least"),
+    (0, "s graphs window ratio drafted cached latency serial i causal decays least groups"),
     (1, "tokens page streams slots power overlap utilization pue commit ranks"),
     # Elements of 16 bits; states and logits are in fp32.
     (2, "b b_x b_w b_y b_q b_kv dispatch combine"),
