@@ -98,7 +98,7 @@ def fitted(words: Words) -> dict[str, Any]:
     if any(text is not None for text in reserving.values()):
         from .typed_memory import parse_memory
 
-        asked = parse_memory(reserving)
+        asked = parse_memory(reserving, words.get("state"))
     typed = bounded(words)
     case = case_of(words, typed, timed=False)
     batches = parse_counts(given(words.get("batch"), "1"), "--batch")

@@ -11,7 +11,15 @@ from typing import Any
 
 from .cache_groups import Groups, cache_groups
 from .case import Case, cached_bytes, held_weights, reserved
-from .engine_inputs import Inputs, Settings, inputs, ranges_said, settings, told_inputs
+from .engine_inputs import (
+    Inputs,
+    Settings,
+    inputs,
+    latents_said,
+    ranges_said,
+    settings,
+    told_inputs,
+)
 from .engine_lines import Pool, Sizes, llama_pool, sglang_pool, trtllm_pool
 from .engine_memory import (
     graph_utilization,
@@ -20,6 +28,7 @@ from .engine_memory import (
     vllm_pool_bytes,
 )
 from .engine_rules import Asked, before, find_rules
+from .engine_states import with_states
 from .errors import RooflmError
 from .model import sequence_state_bytes
 from .offload import table_bytes
@@ -32,6 +41,7 @@ def engine_memory(case: Case, asked: Asked) -> dict[str, Any]:
     """
     rules = find_rules(asked.engine)
     _refuse(case, rules)
+    case, states = with_states(case, rules) if asked.state is None else (case, [])
     if asked.free is not None and asked.free > case.limit[0]:
         what = f"{asked.free / 2**30:,.2f} GiB are more than the device has"
         raise RooflmError(what, "--free", f"It has {float(case.limit[0]) / 2**30:,.2f} GiB.")
@@ -41,7 +51,8 @@ def engine_memory(case: Case, asked: Asked) -> dict[str, Any]:
     answer = min(found, key=lambda a: (_capacity(a), a["pool_bytes"]))
     return answer | {"pools": _pools(case), "sentences": [
         *_layout_said(case, rules, answer["max_concurrency"]),
-        *_length_said(case, answer["max_len"]), *answer["sentences"]]}  # fmt: skip
+        *_length_said(case, answer["max_len"]), *states,
+        *latents_said(case, rules, asked), *answer["sentences"]]}  # fmt: skip
 
 
 def _capacity(answer: Mapping[str, Any]) -> float:

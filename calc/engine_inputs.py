@@ -10,7 +10,9 @@ from .case import Case
 from .engine_memory import sglang_share
 from .engine_rules import GIB, Asked, before, by_memory, usual
 from .errors import RooflmError
+from .layout import parts
 from .memory import activations_bytes
+from .mla import MLA
 from .model import has_experts
 from .passes import Segment
 
@@ -59,11 +61,47 @@ def settings(case: Case, rules: Mapping[str, Any], asked: Asked, total: float) -
         share = _share(case, rules, asked, total, batched)
     return Settings(
         share=share or 0.0,
-        block=of("block_tokens", asked.block),
+        block=latent_block(case, rules, asked) or of("block_tokens", asked.block),
         batched=batched,
         sequences=of("sequences", asked.sequences),
         length=length,
     )
+
+
+BLACKWELL = ("b100", "b200", "gb200", "b300", "gb300")
+"""Chips of compute capability 10, whose kernels for latents are not those of smaller Blackwells."""
+
+
+def latent_block(case: Case, rules: Mapping[str, Any], asked: Asked) -> int | None:
+    """Tell the tokens of a block that vLLM's kernels for latents ask for; None where none is asked.
+
+    FlashMLA takes 64: on Hopper for caches in 8 bits, for all before 0.12, and where an indexer
+    chooses. Blackwell's take 32 (FlashInfer) and took 128 (CUTLASS). All others are free. Source:
+    vllm-project/vllm, vllm/platforms/cuda.py (_get_backend_priorities; check_and_update_config of
+    0.11) and get_supported_kernel_block_sizes in vllm/v1/attention/backends/mla.
+    """
+    latents = [m for g in case.model.groups for m in parts(g.mixer) if isinstance(m, MLA)]
+    if not latents or rules["way"] != "share-of-total" or asked.block is not None:
+        return None
+    hopper = case.machine.family == "hopper"
+    blackwell = case.machine.name.startswith(BLACKWELL)
+    if any(m.kind != "mla" for m in latents):
+        return 64 if hopper or blackwell else None
+    old = before(asked.version, "0.12")
+    if blackwell:
+        return 128 if old else 32
+    return 64 if hopper and (old or case.precision.cache.bytes < 2) else None
+
+
+def latents_said(case: Case, rules: Mapping[str, Any], asked: Asked) -> list[str]:
+    """Say that blocks of latents depend on the kernel."""
+    latents = any(isinstance(m, MLA) for g in case.model.groups for m in parts(g.mixer))
+    if not latents or rules["way"] != "share-of-total" or asked.block is not None:
+        return []
+    return [
+        "blocks of latents are those of the kernel that vLLM takes here by itself; others take 16, "
+        "32, 64 or 128 tokens (--block), which changes the number of blocks and hardly the tokens"
+    ]
 
 
 def _share(

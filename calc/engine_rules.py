@@ -58,6 +58,8 @@ RULES: dict[str, Field] = {
     "window_ratio": Field("figure", "tokens of window layers for each of full ones [1]"),
     "compressed_ratio": Field("figure", "the same beside compressed caches [1]"),
     "state_ratio": Field("figure", "memory of states for that of caches [1]"),
+    "states": Field("choice", "format of states where nobody says one: that of the model, or fp32",
+                    choices=("model", "fp32")),
     "ranges": Field("map", "what only a run can tell", inside={"*": Field("map", "an input",
                     inside=_RANGE)}, required=True),
     "notes": Field("texts", "what trips people"),
@@ -79,6 +81,8 @@ class Asked:
     block: int | None = None
     states: int = 1
     """Blocks that a request holds in each group of state layers [blocks]."""
+    state: str | None = None
+    """Format of states as typed; the engine's own where nothing was."""
     window_ratio: float | None = None
     state_ratio: float | None = None
     free: int | None = None

@@ -53,6 +53,7 @@ def build_model(name: str, block: Block) -> Model:
         denoises=entry.get("denoises", False),
         max_context=entry.get("max_context"),
         published=entry.get("weights"),
+        states_format=entry.get("states"),
         reference_repeats_heads=entry.get("reference_repeats_heads", False),
         source=entry.get("source")
         or (f"https://huggingface.co/{hub}/blob/main/config.json" if hub else block.path),

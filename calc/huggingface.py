@@ -135,9 +135,27 @@ def model_of_config(config: dict[str, Any], name: str, where: str) -> Model:
         denoises=family.denoises,
         reference_repeats_heads=_repeated(keys),
         weights_format=formats.weights,
+        states_format=_states(keys),
         weights_unknown=formats.unknown,
         provenance=tuple((field, *said) for field, said in keys.taken.items()),
     )
+
+
+STATES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+"""Formats of states by the words of config.json."""
+
+
+def _states(keys: Keys) -> str | None:
+    """Read the format of recurrent states that engines take; fp32 of Nemotron-H, as in its class.
+
+    Source: vllm-project/vllm, vllm/model_executor/models/config.py.
+    """
+    for key in ("mamba_ssm_dtype", "mamba_ssm_cache_dtype"):
+        kind = STATES.get(str(keys.config.get(key)))
+        if kind is not None:
+            keys.note("states_format", kind, f"key {key}")
+            return kind
+    return "fp32" if keys.kind == "nemotron_h" else None
 
 
 def _formats(keys: Keys, config: dict[str, Any], D: int, layers: list[Layer]) -> FileFormats:

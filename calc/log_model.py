@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from .attention import Attention
 from .engine_memory import rope_table_bytes
+from .engine_rules import find_rules
+from .engine_states import own_states
 from .entries import build_model
 from .errors import RooflmError
 from .layout import Layout, shard
@@ -150,6 +152,8 @@ def known(start: Start, typed: dict[str, str | None]) -> Known:
         kv = _kv(start, said) if kv is None else kv
         if kv is not None:
             state = KV_FORMATS.get((start.word("state_dtype") or "").lower())
+            if state is None:
+                state = _states(start, model, natural, said)
             cache = precision_of("bf16", kv, state, natural=natural)
         try:
             # Where the log says nothing, the model's own format holds, which may be a file's.
@@ -248,6 +252,18 @@ def _kv(start: Start, said: list[str]) -> str | None:
     if kind is None:
         said.append(f"the cache is in {told[:40]}, of which no bytes are known")
     return kind
+
+
+def _states(start: Start, model: Model, natural: str, said: list[str]) -> str | None:
+    """Tell the format of states that an engine takes by itself; None is fp32."""
+    if start.engine not in ("vllm", "sglang"):
+        return None
+    rules = find_rules(start.engine)
+    found = own_states(rules, model, natural)
+    if found is None:
+        return None
+    said.append(f"states in {found[0]}{found[1]}, as {rules['name']} keeps them by itself")
+    return found[0]
 
 
 def start_dtype(start: Start) -> str:

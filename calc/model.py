@@ -95,6 +95,8 @@ class Model:
     published: str | None = None
     """Format of the weights of the published checkpoint that the preset tells, in the same words;
     None where it has 16 bits."""
+    states_format: str | None = None
+    """Format of recurrent states that the model's file tells engines to take."""
     weights_unknown: str = ""
     """What the file tells of formats that is not understood, so that `--weights` has to."""
     file_bytes: int | None = None

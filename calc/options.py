@@ -125,7 +125,9 @@ Cache = Annotated[
 State = Annotated[
     str | None,
     typer.Option(
-        "--state", metavar="FORMAT", help="Number format of recurrent states.  [default: fp32]"
+        "--state",
+        metavar="FORMAT",
+        help="Number format of recurrent states.  [default: fp32; the engine's own in its lines]",
     ),
 ]
 TokensPerStep = Annotated[

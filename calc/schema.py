@@ -137,6 +137,8 @@ MODEL: dict[str, Field] = {
     "max_context": Field("count", "longest context [tokens]"),
     "weights": Field("text", "format of the published checkpoint, as --weights takes it, where "
                      "its config.json has a quantization_config"),
+    "states": Field("choice", "format of recurrent states that the checkpoint tells engines",
+                    choices=("fp32", "bf16", "fp16")),
     "norm": Field("choice", "weights of a norm", choices=("rms", "layer", "layer-no-bias", "none")),
     "final_norm": Field("flag", "a norm before the head"),
     "tied": Field("flag", "the head is the input embedding"),

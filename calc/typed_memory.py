@@ -12,10 +12,11 @@ from .units import parse_count, parse_rate, parse_share, parse_size
 MEASURED = ("peak_activation", "non_torch", "graphs")
 
 
-def parse_memory(typed: Mapping[str, str | None]) -> Asked | None:
+def parse_memory(typed: Mapping[str, str | None], state: str | None = None) -> Asked | None:
     """Read what was typed of an engine's memory; None where no engine was named.
 
-    Raises `RooflmError` for settings without an engine, and for those that it does not know.
+    state: format of states as typed. Raises `RooflmError` for settings without an engine, and for
+    those that it does not know.
     """
     said = {name: text for name, text in typed.items() if text is not None}
     engine = said.pop("engine", None)
@@ -48,6 +49,7 @@ def parse_memory(typed: Mapping[str, str | None]) -> Asked | None:
         sequences=count("max_sequences"),
         block=count("block"),
         states=count("state_blocks") or 1,
+        state=state,
         window_ratio=share("window_ratio"),
         state_ratio=None if states is None else parse_rate(states, "--state-ratio"),
         free=None if free is None else parse_size(free, "--free", least=1),
