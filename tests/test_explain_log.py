@@ -177,6 +177,28 @@ def test_a_share_that_is_printed_as_typed_is_not_rounded() -> None:
     assert shares == [True, False, False, True, False]
 
 
+def test_states_are_in_the_format_that_the_engine_takes() -> None:
+    """vLLM keeps states of Qwen3-Next in the model's format where no line names another.
+
+    By hand, half of the heads: 544 tokens of 1,024 B are a page, 12 layers a group, and there
+    are four groups: 20 GiB / (544 x 1,024 x 12) is 3,212 blocks, 803 a group of 544 tokens each.
+    """
+    log = (
+        "Initializing a V1 LLM engine (v0.11.0) with config: model='Qwen/Qwen3-Next-80B-A3B', "
+        "dtype=torch.bfloat16, tensor_parallel_size=2\n"
+        "Setting attention block size to 544 tokens\n"
+        "Available KV cache memory: 20.00 GiB\nGPU KV cache size: 436,832 tokens\n"
+        "Maximum concurrency for 8,192 tokens per request: 53.32x\n"
+    )
+    said = explained(log)
+    tokens, kept = one(said, "tokens"), one(explained(f"{log}mamba_ssm_dtype='float32'"), "tokens")
+
+    assert (tokens["expected"], tokens["agrees"], kept["agrees"]) == (436_832, True, False)
+    assert (
+        "states in bf16, that of the model, as vLLM V1 keeps them by itself" in said["assumptions"]
+    )
+
+
 @pytest.mark.parametrize(
     ("line", "rank"),
     [
