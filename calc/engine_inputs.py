@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .case import Case
-from .engine_memory import sglang_share
+from .engine_memory import sglang_graph_bytes, sglang_share
 from .engine_rules import GIB, Asked, before, by_memory, usual
 from .errors import RooflmError
 from .layout import parts
@@ -121,8 +121,9 @@ def _share(
             tp, groups = tp * layout.dp, layout.dp
     row = by_memory(rules, total)
     graphs = row["graphs_of_4"] if tp >= 4 else row["graphs"]
+    kept = sglang_graph_bytes(graphs, groups)
     least = 10 * GIB if total > 60 * GIB else 0
-    return max(0.0, float(sglang_share(total, batched, graphs, tp * pp, groups, least)))
+    return max(0.0, float(sglang_share(total, batched, kept, tp * pp, least)))
 
 
 def attends_in_groups(case: Case) -> bool:

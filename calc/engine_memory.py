@@ -115,24 +115,34 @@ def sglang_pool_bytes(before: Q, after: Q, fraction: Q) -> Q:
 
 
 @formula
-def sglang_share(
-    total: Q, chunk: Q, graphs: Q, ranks: Q = 1, groups: Q = 0, least: Q = 0
-) -> Q:  # fmt: skip
-    """Share that SGLang takes where none is typed: 1 - reserved/total, in thousandths.
+def sglang_graph_bytes(graphs: Q, groups: Q = 0) -> Q:
+    """Bytes that SGLang keeps for CUDA graphs where no share is typed: 2 MiB for each sequence.
 
-    total: memory of the device [B]; chunk: tokens of a chunk of a prefill [tokens]; graphs: largest
-    batch of a CUDA graph [1]; ranks: tp times pp, as SGLang counts them [1]; groups: dp of DP
-    attention, 0 without it [1]; least: reserved at least [B]. Returns [1]. Reserved are 512 MiB,
-    1.5 MiB a token, 2 MiB a sequence, 128 MiB a rank; for each group 3 MiB a sequence, 4.5 MiB
-    where graphs are larger than 300. Left out: graphs of prefills, 8 MiB a size, towers, drafts.
-    Source: sgl-project/sglang, pull requests 10975 and 11076; that of an H100 is 0.835.
+    graphs: largest batch of a graph [1]; groups: dp of DP attention, 0 without it [1]. Returns [B].
+    Each group takes 3 MiB a sequence more, and 4.5 MiB where graphs are of more than 300. Source:
+    sgl-project/sglang, pull request 10975 (server_args.py, enable_dp_attention).
 
-    >>> sglang_share(81559 * 2**20, 8192, 256, least=10 * 2**30)
-    0.835
+    >>> [sglang_graph_bytes(*n) // 2**20 for n in ((256,), (256, 8), (512, 8))]
+    [512.0, 6656.0, 19456.0]
     """
     grouped = 3 + 1.5 * maximum(0, minimum(1, graphs - 300))
-    mib = 512 + 1.5 * maximum(chunk, 2048) + 2 * graphs + 128 * ranks + grouped * graphs * groups
-    reserved = 2**20 * mib
+    return 2**20 * graphs * (2 + grouped * groups)
+
+
+@formula
+def sglang_share(total: Q, chunk: Q, graphs: Q, ranks: Q = 1, least: Q = 0) -> Q:
+    """Share that SGLang takes where none is typed: 1 - reserved/total, in thousandths.
+
+    total: memory of the device [B]; chunk: tokens of a chunk of a prefill [tokens]; graphs: bytes
+    for CUDA graphs [B]; ranks: tp times pp, as SGLang counts them [1]; least: reserved at least
+    [B]. Returns [1]. Reserved are 512 MiB, 1.5 MiB a token, 128 MiB a rank, and the graphs. Left
+    out: graphs of prefills, 8 MiB a size, towers, drafts. Source: sgl-project/sglang, pull requests
+    10975 and 11076; that of an H100 is 0.835.
+
+    >>> sglang_share(81559 * 2**20, 8192, sglang_graph_bytes(256), least=10 * 2**30)
+    0.835
+    """
+    reserved = 2**20 * (512 + 1.5 * maximum(chunk, 2048) + 128 * ranks) + graphs
     return floor(1000 * (1 - maximum(reserved, least) / total) + 0.5) / 1000
 
 

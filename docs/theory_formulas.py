@@ -388,9 +388,10 @@ SHOWN: dict[str, tuple[tuple[str, str, str], ...]] = {
         ),
         (
             "engine_memory.sglang_share",
-            "total=M, chunk=T_c, graphs=B_g, ranks=n, groups=g, least=M_l",
-            "M=150754820096, T_c=8192, B_g=512, n=8, g=8, M_l=10737418240",
+            "total=M, chunk=T_c, graphs=G, ranks=n, least=M_l",
+            "M=150754820096, T_c=8192, G=20401094656, n=8, M_l=10737418240",
         ),
+        ("engine_memory.sglang_graph_bytes", "graphs=B_g, groups=g", "B_g=512, g=8"),
         ("engine_memory.sglang_states", "ratio=r, state=s", "pool=20e9, r=0.9, s=99e6"),
         (
             "engine_memory.trtllm_blocks",

@@ -178,7 +178,7 @@ def test_a_share_that_is_printed_as_typed_is_not_rounded() -> None:
 
 
 def test_states_are_in_the_format_that_the_engine_takes() -> None:
-    """vLLM keeps states of Qwen3-Next in the model's format where no line names another.
+    """States of Qwen3-Next are in the model's format in vLLM where no line names another.
 
     By hand, half of the heads: 544 tokens of 1,024 B are a page, 12 layers a group, and there
     are four groups: 20 GiB / (544 x 1,024 x 12) is 3,212 blocks, 803 a group of 544 tokens each.
