@@ -21,8 +21,8 @@ ADVICE = re.compile(r"would fit: (.*?)(?: at the most| \(.*\))?$", re.MULTILINE)
 @pytest.mark.parametrize(
     ("words", "options"),
     [
-        ("deepseek-v3 --on 8xh100-sxm", {"--weights", "--on"}),
-        ("deepseek-v3 --on h100-sxm --tp 8", {"--weights", "--tp", "--on"}),
+        ("deepseek-v3 --on 8xh100-sxm --weights bf16", {"--weights", "--on"}),
+        ("deepseek-v3 --on h100-sxm --tp 8 --weights bf16", {"--weights", "--tp", "--on"}),
         ("llama-3-8b --on rtx-4090 --batch 16 --context 8Ki",
          {"--batch", "--context", "--weights", "--tp", "--on"}),
         ("llama-3-8b --on rtx-4090 --batch 16 --context 8Ki --gpu-share 90%",
@@ -50,7 +50,7 @@ def test_what_would_fit_fits(rooflm: Terminal, words: str, options: set[str]) ->
 
 def test_other_machines_are_as_many_and_joined() -> None:
     """1,342 GB over 8 are 168 GB each; an M2 Ultra has 192 GB and no link to others."""
-    words = {"model": "deepseek-v3", "on": "8xh100-sxm"}
+    words = {"model": "deepseek-v3", "on": "8xh100-sxm", "weights": "bf16"}
     case, apple = case_of(words), [find_machine("apple-m2-ultra")]
     eight = Typed("h100-sxm", devices=8)
 

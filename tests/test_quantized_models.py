@@ -343,7 +343,7 @@ def test_a_published_format_is_the_default_of_all_commands(rooflm: Terminal) -> 
     assert not sixteen["fits"]
     assert sixteen["memory"]["weights_bytes"] == 2 * shown["parameters"]["total"]
     assert shown["weights_format"] == "bf16, experts mxfp4"
-    assert "bf16, experts mxfp4   65,248,8" in rooflm("show", name).out
+    assert "bf16, experts mxfp4    65,248,815,744" in rooflm("show", name).out
     assert lecture["weights_bytes"] == 2 * lecture["parameters"]["total"]
     assert api.show(name)["weights_bytes"] == shown["weights_bytes"]
     assert api.fit(name, "h100-sxm")["memory"] == fit["memory"]
