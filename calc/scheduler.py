@@ -502,16 +502,20 @@ class Server:
         clock, step, tokens, free = self.clock, self.steps, self._tokens, self.free
         turn, place, n, events = self._turn, self._next, len(running), 0
         least, most_rows = self.least_free, ROWS * WIDTH
+        # Each look-up counts: this loop is most of a simulation.
+        who, push, pop, mixed = self._who, heapq.heappush, heapq.heappop, cost.mixed
+        began, first_at, finish = trace.start, trace.first, trace.finish
         try:
             while (until is None or clock < until) and len(rows) < most_rows:
                 if place < len(at) and at[place] <= clock:
                     fresh: list[Served] = []
                     chunks: list[tuple[int, int]] = []
-                    room, taken_blocks = limits.tokens - n, demand[step % block]
+                    budget = room = limits.tokens - n
+                    taken_blocks = demand[step % block]
                     spare = free - taken_blocks - limits.watermark
                     later = place
                     while later < len(at) and at[later] <= clock:
-                        one = self._who[later]
+                        one = who[later]
                         if isinstance(one, int):
                             one = Served(one, self._prompt[one], self._output[one], ())
                         room -= one.prompt
@@ -529,17 +533,17 @@ class Server:
                     free = spare + limits.watermark
                     if free < least:
                         least = free
-                    taken = cost.mixed(n, tokens + n, (), chunks, len(chunks))
+                    taken = mixed(n, tokens + n, (), chunks, len(chunks))
                     if record:
-                        computed = _new_tokens(chunks)
-                        rows.extend((1, n, 0, taken, 0, computed, clock, free, 0, tokens, 0))
+                        rows.extend((1, n, 0, taken, 0, budget - room, clock, free, 0, tokens, 0))
                     started = clock
                     clock += taken
                     step += 1
                     tokens += n
                     for one in fresh:
                         i, prompt = one.i, one.prompt
-                        trace.start[i], trace.first[i] = started, clock
+                        began[i] = started
+                        first_at[i] = clock
                         one.generated, one.cached, one.since = 1, prompt, step
                         if one.output == 1:
                             free += -(-prompt // block) * units
@@ -553,7 +557,7 @@ class Server:
                         tokens += prompt
                         demand[(step - prompt) % block] += units
                         turn += units
-                        heapq.heappush(ends, (step + one.output - 1, self._serial, one))
+                        push(ends, (step + one.output - 1, self._serial, one))
                 elif n == 0:
                     if place >= len(at) or (until is not None and at[place] >= until):
                         break
@@ -562,7 +566,7 @@ class Server:
                     continue
                 else:
                     while ends[0][2].serial != ends[0][1]:
-                        heapq.heappop(ends)
+                        pop(ends)
                     k = ends[0][0] - step
                     if turn and k > (free // turn - 1) * block:
                         # The pool may run short.
@@ -593,7 +597,7 @@ class Server:
                     step += k
                     tokens += n * k
                 while ends and ends[0][0] <= step:
-                    _, serial, one = heapq.heappop(ends)
+                    _, serial, one = pop(ends)
                     if serial != one.serial:
                         continue
                     del running[one]
@@ -604,7 +608,7 @@ class Server:
                     demand[(one.since - one.cached) % block] -= units
                     turn -= units
                     free += -(-cached // block) * units
-                    trace.finish[one.i] = clock
+                    finish[one.i] = clock
                     if self.ended is not None:
                         # It may hand over the next request of its client.
                         self._next, self.clock = place, clock

@@ -100,7 +100,7 @@ def latencies(run: Run, warm_up: int = 0) -> Latencies:
         return np.fromiter(gaps, dtype=float, count=len(done)) / float(TICKS)
 
     return Latencies(
-        np.array([base[i] for i in done], dtype=float) / float(TICKS),
+        np.fromiter(base if whole else (base[i] for i in done), float, len(done)) / float(TICKS),
         *(between(ticks, base) for ticks in (trace.start, trace.first, trace.finish)),
         handed=None if run.ready is None else between(trace.first, run.ready),
         output=np.array([output[i] for i in done], dtype=float),

@@ -91,6 +91,8 @@ class Steps:
         one = self.seen[0] if len(self.seen) == 1 else None
         plain = one is not None and one.kind is None and type(one.mixer) is Attention
         self._plain = self._curves[0] if plain else None
+        # By its tokens, what a prompt adds to a pass where its attention has a kernel of its own.
+        self._alone: dict[int, float] | None = {} if plain and self._curves[0].separate else None
         layers, constants = self.case.model.layers, self.constants
         self._layers, self._sequence = (0.0, 0.0), 0.0
         if constants is not None:
@@ -98,6 +100,13 @@ class Steps:
             prefill = constants.prefill_layer_s
             short = layers * constants.layer_s
             self._layers = (short, short if prefill is None else layers * prefill)
+
+    def _prompt(self, new: int) -> float:
+        """Seconds that a whole prompt adds to a pass besides its rows and its head."""
+        curve = self._curves[0]
+        moved = curve.weights + curve.each_bytes * new
+        attention = curve.time(curve.each_flops * PLAIN_PAIRS(0, new), moved, new)
+        return curve.count * attention + self._layers[True] + self._sequence
 
     def run(self, sequences: int, tokens: int, more: Sequence[Counted]) -> tuple[int, int, int]:
         """Tell the ticks of a decode step, how much longer each next one is, and for how many."""
@@ -130,6 +139,23 @@ class Steps:
         chunks: Sequence[tuple[int, int]], ends: int,
     ) -> int:  # fmt: skip
         """Tell the ticks of a step that computes prompts as well."""
+        if len(chunks) == 1 and self._alone is not None:
+            ((new, cached),) = chunks
+            if new > DECODE_TOKENS and not cached:
+                # A whole prompt, whose attention is a kernel of its own.
+                known = self._alone.get(new)
+                if known is None:
+                    known = self._alone[new] = self._prompt(new)
+                rows, heads = sequences + new, sequences + ends
+                if rows >= len(self._rows) or heads >= len(self._heads):
+                    self.row_time(rows)
+                    self.head_time(heads)
+                seconds = known + self._rows[rows] + self._heads[heads]
+                seconds += sequences * self._sequence
+                if sequences:
+                    curve = self._curves[0]
+                    seconds += curve.count * curve.decode_time(sequences, tokens)
+                return round(seconds * TICKS)
         rows, context = sequences, 0
         for new, cached in chunks:
             rows += new
@@ -352,7 +378,8 @@ class Curve:
 
     def time(self, flops: float, moved: float, context: int) -> float:
         """Seconds of one run; context: longest of the prompts in the pass, 0 without [tokens]."""
-        moving = self._moving(moved)
+        # As `_moving`, without a call: the simulation asks for each prompt.
+        moving = self.slow * moved if moved <= self.knee else self.base + self.fast * moved
         per_flop, start = self.per_flop, self.starts[0]
         if context:
             start = self.starts[1]
