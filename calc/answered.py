@@ -109,6 +109,9 @@ def fitted(words: Words) -> dict[str, Any]:
         from .engine_budget import engine_memory
 
         answer["engine"] = engine_memory(case, asked)
+        if not answer["fits"]:
+            judged = "what would fit is judged by --batch and --context; whether the engine starts "
+            answer["assumptions"].insert(0, judged + "by its own lines")
     elif alone:
         answer["assumptions"][:0] = spared(case, batches[0], contexts[0])
     if not answer["fits"] and alone:

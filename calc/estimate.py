@@ -367,6 +367,7 @@ def attention_computing(flops: Q, context: Q | None, peak: Q, constants: Constan
 def message_time(message: Communication, constants: Constants) -> Q:
     """Time of one collective within a node [s], from measured all-reduces.
 
+    With a latency of its own a link takes no less than its formula says.
     Others than all-reduces move half of its bytes, and take the time of one of half the size.
     """
     table = constants.all_reduce.get(int(message.ranks))
@@ -375,4 +376,6 @@ def message_time(message: Communication, constants: Constants) -> Q:
         what = f"no all-reduce among {message.ranks} devices was measured (known: {known})"
         raise RooflmError(what, "--tp")
     moved = message.bytes if message.kind == "all-reduce" else message.bytes / 2
-    return interpolated(moved, table) + constants.message_s
+    measured = interpolated(moved, table) + constants.message_s
+    # The table has the latency of its own links; one that is typed is waited for as well.
+    return maximum(measured, message.seconds) if message.link.latency_s else measured

@@ -66,6 +66,7 @@ def fit(case: Case, batches: Sequence[int], contexts: Sequence[int]) -> dict[str
             f"activations are those of a decode step; one prompt of {longest:,} tokens in a "
             f"single pass would hold {whole / 1e9:.3g} GB of them instead"
         )
+    said += _left_out(case)
     if not case.model.denoises:
         said.append(_reserved_sentence(rows[-1]["reserved_kv_cache_bytes"]))
     if len(rows) == 1:
@@ -79,6 +80,22 @@ def fit(case: Case, batches: Sequence[int], contexts: Sequence[int]) -> dict[str
             "is needed"
         )
     return answer | {"rows": rows, "assumptions": said}
+
+
+def _left_out(case: Case) -> list[str]:
+    """Say what engines may hold beside the weights that are counted."""
+    said = [
+        f"not counted: {number:,} parameters of {part}, which the checkpoint holds as well"
+        for part, number in case.model.extras
+    ]
+    table = case.precision.format_of("embedding")
+    if case.model.tied and case.precision.weights.bits < table.bits == 16:
+        held = table.bytes * case.model.V * (case.model.embedding_width or case.model.D)
+        said.append(
+            f"the embedding is the head as well, {held / 1e9:.3g} GB in {table.name}, and counted "
+            "once; an engine that stores a copy for the head: --set tied=false"
+        )
+    return said
 
 
 def point(case: Case, B: int, S: int) -> dict[str, Any]:
@@ -220,13 +237,15 @@ ENDLESS = 10**12
 """No batch or context is looked for beyond it [1]."""
 SPARED = ("0.9", "2GiB")
 """Share of the memory and reserve that engines roughly leave: vLLM's usual share, and a context."""
+UNIFIED_SPARED = ("0.75", "2GiB")
+"""The same where the memory is shared with a system, by what macOS gives a GPU."""
 
 
 def spared(case: Case, B: int, S: int) -> list[str]:
     """Say what fits where memory is left free; nothing where that was typed, or is not counted."""
     if case.lecture or case.gpu_share is not None or not is_zero(case.reserve_bytes):
         return []
-    share, reserve = SPARED
+    share, reserve = UNIFIED_SPARED if case.machine.kind == "unified" else SPARED
     sparing = replace(case, gpu_share=float(share), reserve_bytes=parse_size(reserve, "--reserve"))
     room, end = sparing.limit[0], case.model.max_context or ENDLESS
     most = _most(lambda n: memory_bytes(sparing, n, S), room, ENDLESS)
@@ -235,8 +254,8 @@ def spared(case: Case, B: int, S: int) -> list[str]:
     if longest == ENDLESS:
         found[-1] = "any --context"
     return [
-        "sequences that fit fill the memory to the last byte; with 0.9 of it and 2 GiB kept free "
-        f"(--gpu-share {share} --reserve {reserve}) {' or '.join(found) or 'nothing'} fits"
+        f"sequences that fit fill the memory to the last byte; with {share} of it and 2 GiB kept "
+        f"free (--gpu-share {share} --reserve {reserve}) {' or '.join(found) or 'nothing'} fits"
     ]
 
 

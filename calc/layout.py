@@ -193,7 +193,7 @@ def check(model: Model, layout: Layout) -> None:
         possible = _possible([n for n in _divisors(layout.stage_ranks) if n <= fewest])
         what = f"{fewest} experts cannot be dealt out to {ep} sets" if experts else "no experts"
         raise RooflmError(what, "--ep", possible)
-    possible = _possible(tp_degrees(model, experts=ep == 1))
+    possible = f"{_possible(tp_degrees(model, experts=ep == 1))} Or split the layers: --pp {tp}."
     for layer in layers if tp > 1 else []:
         if not isinstance(layer, Experts) and type(layer).__name__ not in DIVIDED:
             kind = getattr(layer, "kind", type(layer).__name__)

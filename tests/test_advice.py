@@ -172,3 +172,22 @@ def test_messages_of_bounds(rooflm: Terminal) -> None:
     assert says not in rooflm(*words, "l40s", "--link-latency", "10us").out
     assert says not in rooflm(*words, "h100-sxm").out
     assert says not in rooflm("fit", *words[1:], "l40s").out
+
+
+def test_fit_tells_what_engines_may_hold_beside() -> None:
+    """Gemma 2 9B: a second table of 256,000 x 3,584 x 2 B = 1.835 GB; Gemma 3 sees images."""
+    quantized = fitted({"model": "gemma-2-9b", "on": "rtx-3080-ti", "weights": "awq"})
+    plain = fitted({"model": "gemma-2-9b", "on": "h100-sxm"})
+    images = fitted({"model": "gemma-3-27b", "on": "h100-sxm"})
+
+    assert any("1.84 GB in bf16, and counted once" in s for s in quantized["assumptions"])
+    assert not any("--set tied=false" in said for said in plain["assumptions"])
+    assert any("not counted: 423,060,336 parameters" in said for said in images["assumptions"])
+
+
+def test_memory_that_a_mac_shares_is_not_all_free(rooflm: Terminal) -> None:
+    """Two of 256 GB hold 411 GB, and 75 % of them, 384 GB, do not."""
+    words = "deepseek-r1 --on apple-m3-ultra --tp 2 --weights q4_k_m --capacity 256GB".split()
+
+    assert "with 0.75 of it and 2 GiB kept free" in rooflm("fit", *words).out
+    assert rooflm("fit", *words, "--gpu-share", "75%").code == 1

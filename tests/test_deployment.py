@@ -402,3 +402,14 @@ def test_a_large_node_and_a_network_are_told(rooflm: Terminal) -> None:
     assert "all 16 devices are taken to be of one node" in one
     assert "between nodes: 50 GB/s" in two
     assert "taken to be of one node" not in two
+
+
+def test_an_estimate_waits_for_a_latency_that_is_typed(rooflm: Terminal) -> None:
+    """48 layers with two messages each and ring steps of 30 us: the estimate is not below them."""
+    words = "sweep codellama-34b --on a100-sxm-80gb --tp 4 --weights fp16".split()
+    (before,) = rooflm.json(*words)["rows"]
+    (row,) = rooflm.json(*words, "--link-latency", "30us")["rows"]
+
+    # Two all-reduces a layer of 2 (4 - 1) steps each.
+    assert row["bound_s"] - before["bound_s"] > 48 * 2 * 6 * 30e-6
+    assert row["bound_s"] < row["estimate_s"]
