@@ -187,7 +187,17 @@ def test_fit_tells_what_engines_may_hold_beside() -> None:
 
 def test_memory_that_a_mac_shares_is_not_all_free(rooflm: Terminal) -> None:
     """Two of 256 GB hold 411 GB, and 75 % of them, 384 GB, do not."""
-    words = "deepseek-r1 --on apple-m3-ultra --tp 2 --weights q4_k_m --capacity 256GB".split()
+    words = [
+        "deepseek-r1",
+        "--on",
+        "apple-m3-ultra",
+        "--tp",
+        "2",
+        "--weights",
+        "q4_k_m",
+        "--capacity",
+        "256GB",
+    ]
 
     assert "with 0.75 of it and 2 GiB kept free" in rooflm("fit", *words).out
     assert rooflm("fit", *words, "--gpu-share", "75%").code == 1

@@ -406,7 +406,7 @@ def test_a_large_node_and_a_network_are_told(rooflm: Terminal) -> None:
 
 def test_an_estimate_waits_for_a_latency_that_is_typed(rooflm: Terminal) -> None:
     """48 layers with two messages each and ring steps of 30 us: the estimate is not below them."""
-    words = "sweep codellama-34b --on a100-sxm-80gb --tp 4 --weights fp16".split()
+    words = ["sweep", "codellama-34b", "--on", "a100-sxm-80gb", "--tp", "4", "--weights", "fp16"]
     (before,) = rooflm.json(*words)["rows"]
     (row,) = rooflm.json(*words, "--link-latency", "30us")["rows"]
 
