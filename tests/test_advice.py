@@ -187,7 +187,8 @@ def test_fit_tells_what_engines_may_hold_beside() -> None:
 
 def test_memory_that_a_mac_shares_is_not_all_free(rooflm: Terminal) -> None:
     """Two of 256 GB hold 411 GB, and 75 % of them, 384 GB, do not."""
-    words = [
+    machine = ["--on", "apple-m3-ultra", "--tp", "2", "--capacity", "256GB"]
+    words = ["deepseek-r1", "--weights", "q4_k_m", *machine]
         "deepseek-r1",
         "--on",
         "apple-m3-ultra",
