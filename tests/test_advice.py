@@ -189,16 +189,6 @@ def test_memory_that_a_mac_shares_is_not_all_free(rooflm: Terminal) -> None:
     """Two of 256 GB hold 411 GB, and 75 % of them, 384 GB, do not."""
     machine = ["--on", "apple-m3-ultra", "--tp", "2", "--capacity", "256GB"]
     words = ["deepseek-r1", "--weights", "q4_k_m", *machine]
-        "deepseek-r1",
-        "--on",
-        "apple-m3-ultra",
-        "--tp",
-        "2",
-        "--weights",
-        "q4_k_m",
-        "--capacity",
-        "256GB",
-    ]
 
     assert "with 0.75 of it and 2 GiB kept free" in rooflm("fit", *words).out
     assert rooflm("fit", *words, "--gpu-share", "75%").code == 1
