@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import time
 from pathlib import Path
 
 import pytest
 
 from rooflm.calc.entries import build_machine, build_model
 from rooflm.calc.errors import Exit, RooflmError
+from rooflm.calc.output import progress_on
 from rooflm.calc.yamlfile import load
 
 from .helpers import Terminal
@@ -133,6 +136,36 @@ STUDY, TRACE = ROOT / "studies" / "batch_sweep.yaml", ROOT / "traces" / "chat.cs
         (f"{LOAD} --rate 4 --burstiness 2 --arrivals constant",
          "a burstiness means nothing to requests that come constant", "--burstiness",
          "Leave it out, or say --arrivals poisson."),
+        (f"fit {ON} --engine vllm --gpu-layers 3", "vLLM V1 keeps all layers on the device",
+         "--gpu-layers", "Leave out one of the options."),
+        (f"fit {ON} --engine sglang --free 100GB", "93.13 GiB are more than the device has",
+         "--free", "It has 79.65 GiB."),
+        (f"fit {ON} --engine vllm --tp 16 --cp 2",
+         "tokens that are split over devices are not modelled for engines", "--cp",
+         "Leave out one of the options."),
+        ("serve gemma-3-27b --on h200-sxm --rate 1 --draft llama-3-8b --acceptance 0.7 "
+         "--draft-tokens 3", "drafting is simulated for models whose layers all see everything",
+         "--draft", "Leave it out."),
+        # 141.1 GB of a draft beside 16.1 in 85.5.
+        (f"{LOAD} --rate 1 --draft llama-3-70b --acceptance 0.7 --draft-tokens 3",
+         "the draft leaves no room for caches", "--draft", "Take a smaller one."),
+        (f"{LOAD} --rate 1 --contiguous exact --scheduler static",
+         "what is reserved whole never gives way", "--scheduler", "Leave it out."),
+        (f"{LOAD} --rate 1 --contiguous exact --swap 10GB",
+         "what is reserved whole never gives way", "--swap", "Leave it out."),
+        ("serve gemma-3-27b --on h200-sxm --rate 1 --contiguous exact",
+         "caches in one piece are simulated where all layers keep all tokens", "--contiguous",
+         "Leave it out."),
+        ("serve llama-3-8b --on apple-m3-ultra --rate 1 --basis bound --swap 10GB",
+         "how fast apple-m3-ultra reaches its host is not known", "--swap", "Leave it out"),
+        (f"{LOAD} --rate 1 --prefill-on h100-sxm --handoff 50GB --scheduler static",
+         "a static batch computes its own prompts", "--scheduler", "Leave it out."),
+        (f"{LOAD} --rate 1 --prefill-on h100-sxm --handoff 50GB --contiguous exact",
+         "caches in one piece are simulated where their prompts are computed", "--contiguous",
+         "Leave it out."),
+        (f"{LOAD} --rate 1 --arrivals burst", "requests that all come at once have no rate",
+         "--arrivals", "Leave out the rate, or say poisson."),
+        (f"{LOAD} --sweep rate=1:8:x1", "'1:8:x1' never ends", "--sweep", "Write rate=1:32:x2."),
         (f"{LOAD} --rate 4 --gpu-layers 3", "layers in host memory are not simulated",
          "--gpu-layers", ""),
     ],
@@ -211,3 +244,29 @@ def test_a_figure_of_a_machine_is_a_number_with_its_source(figure: str, what: st
     assert what in refused.value.what
     assert "bandwidth" in refused.value.what
     assert str(refused.value.where).startswith("own.yaml:4:")
+
+
+class Screen(io.StringIO):
+    """A terminal to write to."""
+
+    def isatty(self) -> bool:
+        """It is one."""
+        return True
+
+
+def test_long_work_tells_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal, after two seconds and then once a second; its line is cleared at the end."""
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    screen, file = Screen(), io.StringIO()
+    tell, silent = progress_on(screen), progress_on(file)
+    for done, second in ((1, 101.9), (2000, 102.0), (3000, 102.5), (4000, 103.0), (9000, 103.1)):
+        now[0] = second
+        tell(done, 9000)
+        silent(done, 9000)
+
+    clear = "\x1b[K"
+    assert screen.getvalue() == (
+        f"rooflm: 2,000 of 9,000{clear}\rrooflm: 4,000 of 9,000{clear}\r{clear}"
+    )
+    assert file.getvalue() == ""

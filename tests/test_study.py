@@ -552,6 +552,22 @@ WRONG = {
         "2:8", "a prefill has no context",
     ),
     "base: &a {model: llama-2-13b}\ngrid: *a": ("1:7", "aliases"),
+    BASE + "measure: [time_s]\nderive: {batch: time_s * 2}\ngrid: {batch: [1]}": (
+        "3:10", "is a column already"
+    ),
+    BASE.replace("}", ", cost: 3}"): ("1:42", "'cost' is true or false"),
+    BASE.replace("}", ", kv: {a: 1}}"): ("1:42", "a single value is needed here"),
+    BASE + "variants: {" + ", ".join(f"a{n}: base" for n in range(1001)) + "}": (
+        "2:1", "1,001 variants are more than"
+    ),
+    BASE + "grid: {utilization: ['1:0:1']}": ("2:22", "is no range of up to 10^6 values"),
+    BASE + "grid: {utilization: ['1.2.3:1:1']}": ("2:22", "is not a range"),
+    BASE + "grid: {batch: [1], zip: batch}": ("2:20", "'zip' is a list of axes"),
+    BASE + "grid: {batch: [1, 2], context: [1, 2], kv: [fp8, bf16], "
+    "zip: [[batch, context], [context, kv]]}": (
+        "2:57", "an axis goes with one group of others"
+    ),
+    BASE + "expect: {fits: true}": ("2:1", "'expect' is a list"),
 }  # fmt: skip
 
 
