@@ -910,3 +910,23 @@ def test_figures_of_a_study_are_written_under_their_names(rooflm: Terminal, tmp_
     path.write_text(text.replace("wind}", "wind, at: {batch: 8}}"))
     assert rooflm("study", str(path), "--figures", str(tmp_path / "out")).code == Exit.DONE
     assert {p.name for p in (tmp_path / "out").iterdir()} == {"roofs.svg", "wind.svg"}
+
+
+def test_a_range_of_shares_is_an_axis(rooflm: Terminal, tmp_path: Path) -> None:
+    """0.2:0.6:0.2 are three values; a token costs in proportion to the time that is paid for."""
+    text = "base: {model: llama-2-13b, on: h100-sxm, cost: true}\n"
+    text += "grid: {utilization: ['0.2:0.6:0.2']}\nmeasure: [output_usd_per_mtok]\n"
+    rows = rooflm.json("study", written(tmp_path, text))["rows"]
+
+    assert [row["utilization"] for row in rows] == pytest.approx([0.2, 0.4, 0.6])
+    paid = [row["output_usd_per_mtok"] * row["utilization"] for row in rows]
+    assert paid == pytest.approx([paid[0]] * 3)
+
+
+def test_a_study_is_a_mapping(rooflm: Terminal, tmp_path: Path) -> None:
+    """A list is refused with the keys that a study has."""
+    ran = rooflm("study", written(tmp_path, "- 1\n"))
+
+    assert ran.code == Exit.USAGE
+    assert "a study is a mapping of keys" in ran.err
+    assert "variants, grid, measure" in ran.err
