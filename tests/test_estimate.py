@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from rooflm.calc.case import Case, engine_terms, engine_time
+from rooflm.calc.communication import Link
 from rooflm.calc.engines import engine_names, find_constants, find_engine
 from rooflm.calc.errors import RooflmError
 from rooflm.calc.estimate import (
@@ -385,9 +386,10 @@ def test_a_message_takes_what_was_timed(chip: str) -> None:
 
 
 class Sent:
-    """An all-reduce of so many bytes."""
+    """An all-reduce of so many bytes, over links whose latency is in the table."""
 
     kind = "all-reduce"
+    link = Link(450e9)
 
     def __init__(self, size: float, ranks: int) -> None:
         self.bytes, self.ranks = size, ranks
