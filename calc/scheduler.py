@@ -579,11 +579,12 @@ class Server:
                     if place < len(at) and n < self._open and (stop is None or at[place] < stop):
                         stop = at[place]
                     if stop is not None and taken > stop - clock:
-                        k = min(k, steps_until(first, rise, stop - clock))
+                        sooner = steps_until(first, rise, stop - clock)
+                        if sooner < k:
+                            k = sooner
                         taken = k * first + rise * (k * (k - 1) // 2)
                     events += 1
-                    whole, rest = divmod(k, block)
-                    start = step % block
+                    whole, rest, start = k // block, k % block, step % block
                     if start + rest <= block:
                         used = whole * turn + sum(demand[start : start + rest])
                     else:

@@ -154,7 +154,9 @@ class Steps:
                 seconds += sequences * self._sequence
                 if sequences:
                     curve = self._curves[0]
-                    seconds += curve.count * curve.decode_time(sequences, tokens)
+                    flops = curve.fixed_flops * sequences + curve.each_flops * tokens
+                    moved = curve.weights + curve.fixed_bytes * sequences
+                    seconds += curve.count * curve.time(flops, moved + curve.each_bytes * tokens, 0)
                 return round(seconds * TICKS)
         rows, context = sequences, 0
         for new, cached in chunks:
