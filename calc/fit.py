@@ -25,6 +25,7 @@ from .model import total_parameters
 from .passes import Precision, prefill
 from .readings import Q, is_zero
 from .sharing import asked as shared
+from .show import uncounted
 from .sweep import assumptions, devices_of
 from .units import parse_size
 
@@ -84,10 +85,7 @@ def fit(case: Case, batches: Sequence[int], contexts: Sequence[int]) -> dict[str
 
 def _left_out(case: Case) -> list[str]:
     """Say what engines may hold beside the weights that are counted."""
-    said = [
-        f"not counted: {number:,} parameters of {part}, which the checkpoint holds as well"
-        for part, number in case.model.extras
-    ]
+    said = uncounted(case.model)
     table = case.precision.format_of("embedding")
     if case.model.tied and case.precision.weights.bits < table.bits == 16:
         held = table.bytes * case.model.V * (case.model.embedding_width or case.model.D)

@@ -181,9 +181,10 @@ def own_sources(path: str) -> dict[str, Any]:
 def _find(
     text: str, presets: Path, what: str, fields: Mapping[str, Any], more: str | None
 ) -> tuple[str, Block]:
-    name, _ = _named(text, presets, what, fields, more)
-    if name is None:
-        return _from_file(_own_name(text, presets, what, fields, more) or text, what, fields)
+    own = _own_name(text, presets, what, fields, more)
+    if own is not None:
+        return _from_file(own, what, fields)
+    name, _ = _resolve(text, presets, what, _names_beside(more, what, fields))
     return name, load_block(preset_text(presets), name, presets.name)
 
 
@@ -193,7 +194,7 @@ def _named(
     """Find the preset that a name means, None for a file's entry; tell whether by a rule."""
     if _own_name(text, presets, what, fields, more) is not None:
         return None, False
-    return _resolve(text, presets, what, [] if more is None else own_names(more, what, fields))
+    return _resolve(text, presets, what, _names_beside(more, what, fields))
 
 
 def _own_name(
@@ -202,10 +203,15 @@ def _own_name(
     """Name the file, and the entry of a user's file, that a name means; None for a preset."""
     if _is_file_name(text):
         return text
-    own = [] if more is None else own_names(more, what, fields)
+    own = _names_beside(more, what, fields)
     mine = [name for name in own if plain_name(name) == plain_name(text)]
     shipped = set(preset_names(presets)) - set(own)
     return f"{more}#{mine[0]}" if len(mine) == 1 and text not in shipped else None
+
+
+def _names_beside(more: str | None, what: str, fields: Mapping[str, Any]) -> list[str]:
+    """List the entries of a user's file beside the shipped ones, if there is one."""
+    return [] if more is None else own_names(more, what, fields)
 
 
 def _is_file_name(text: str) -> bool:

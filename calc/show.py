@@ -159,8 +159,7 @@ def unusual(model: Model) -> Iterator[str]:
         yield from model.residual.unusual()
     if model.denoises:
         yield "a diffusion model: each pass computes all positions both ways; nothing is cached"
-    for part, number in model.extras:
-        yield f"not counted: {number:,} parameters of {part}, which the checkpoint holds as well"
+    yield from uncounted(model)
     if model.parallel:
         yield "attention and MLP run side by side on the same input"
     if model.norm == "none":
@@ -182,6 +181,14 @@ def unusual(model: Model) -> Iterator[str]:
 
 FAR = 10**12
 """A context longer than any window [tokens]."""
+
+
+def uncounted(model: Model) -> list[str]:
+    """Say what a checkpoint holds beside the decoder, which is left out of every figure."""
+    return [
+        f"not counted: {number:,} parameters of {part}, which the checkpoint holds as well"
+        for part, number in model.extras
+    ]
 
 
 def _reserved(layers: str, tokens: int) -> str:
