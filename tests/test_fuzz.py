@@ -33,7 +33,7 @@ from rooflm.calc.changes import parse_changes
 from rooflm.calc.cli import app
 from rooflm.calc.deployment import parse_node
 from rooflm.calc.engine_rules import parse_version
-from rooflm.calc.errors import RooflmError
+from rooflm.calc.errors import Exit, RooflmError
 from rooflm.calc.frozen import changed_inputs, frozen_path, moved, read_frozen
 from rooflm.calc.gguf_model import read_gguf
 from rooflm.calc.hardware import Machine
@@ -65,6 +65,7 @@ from rooflm.calc.typed_drafts import parse_chances, parse_laws, parse_tree
 from rooflm.calc.typed_serve import parse_rates
 from rooflm.calc.workload import check, parse_law
 from rooflm.calc.yamlfile import top_keys
+from rooflm.validate.__main__ import run as validate
 
 from . import test_configstates, test_huggingface, test_quantized_models
 from .strategies import (
@@ -440,6 +441,23 @@ def test_any_header_of_safetensors_is_read_or_refused(
     for text, more, length in each(inputs):
         path = kept(folder / "w.safetensors", header_bytes(text, bytes(more), length))
         taken(lambda path=path: read_header(path))
+
+
+RUN: dict[str, Any] = json.loads((ROOT / "validate/results/epyc-2-cores.json").read_text("utf-8"))
+RUNS: list[dict[str, Any]] = [
+    RUN | {"rows": [RUN["rows"][0] | {"parts": []}], "calibrations": [], "summary": {}}
+]
+"""A row alone, as a run that was killed may hold: whole runs are long to print."""
+
+
+@fuzzed
+@given(several(either(written(altered(RUNS)), damaged(texts_of(RUNS), JSON))))
+def test_any_run_is_shown_or_refused(folder: Path, texts: list[str]) -> None:
+    """A run of `validate` that is shown again, damaged in the meantime."""
+    for text in each(texts):
+        path = str(kept(folder / "run.json", text))
+        words = ["--from", path, "--output", f"{path}.md", "--report", f"{path}.report.md"]
+        assert taken(lambda words=words: validate(words, "validate")) in (Exit.DONE, None)
 
 
 INDEXES: tuple[dict[str, Any], ...] = (

@@ -38,6 +38,7 @@ from .helpers import Terminal
 
 CPU = torch.device("cpu")
 KEPT = Path(judge.__file__).parent / "results/epyc-2-cores.json"
+RUN = json.loads(KEPT.read_text("utf-8"))
 """The run that the documents quote."""
 HERE = Path(__file__).parent
 TINY = {"D": "64", "F": "128", "N": "4", "K": "2", "H": "16", "V": "256", "L": "2"}
@@ -475,6 +476,10 @@ def test_a_run_that_was_killed_is_still_reported(run: dict[str, Any], tmp_path: 
             '{"schema": "rooflm.validate/1", "device": {}, "ceilings": {}, "checks": [{}], '
             '"rows": [], "ranks": 1, "date": "", "interrupted": false}',
             "the run is not usable",
+        ),
+        (
+            json.dumps(RUN | {"rows": [RUN["rows"][0] | {"batch": 0}]}),
+            "row 1 of the run has no usable 'batch'",
         ),
     ],
 )

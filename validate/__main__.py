@@ -39,7 +39,7 @@ def run(words: Sequence[str], program: str) -> int:
             answer = read_answer(typed.source)
             _show(answer, page(answer), typed)
             _save(answer, typed)
-        except (KeyError, TypeError, AttributeError, ValueError) as e:
+        except (ArithmeticError, LookupError, TypeError, AttributeError, ValueError) as e:
             what = f"the run is not usable: {type(e).__name__} {e}"
             raise RooflmError(what, typed.source) from None
         return Exit.DONE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ def read_answer(path: str) -> dict[str, Any]:
         answer: Any = json.loads(read_text(Path(path)), parse_constant=_no_number)
     except json.JSONDecodeError as e:
         raise RooflmError(f"the file is no JSON: {e.msg}", f"{path}:{e.lineno}:{e.colno}") from None
+    except RecursionError:
+        raise RooflmError("the file is nested too deeply", path) from None
     if not is_map(answer) or answer.get("schema") != "rooflm.validate/1":
         fix = "Make one with `rooflm validate ... --output run.json`."
         raise RooflmError("the file holds no run of rooflm validate", path, fix)
@@ -48,8 +51,17 @@ NEEDED: dict[str, tuple[type, ...]] = {
     "date": (str,), "interrupted": (bool,),
 }  # fmt: skip
 """Keys of a run that is read again."""
-FIGURES = ("measured_s", "measured_low_s", "measured_high_s", "read_share", "batch")
-"""Numbers that a measured row has."""
+WORDS = "model", "asked", "weights"
+"""Words that every row has."""
+POSITIVE = (
+    "batch", "context_tokens", "measured_s", "measured_low_s", "measured_high_s", "bytes",
+    "read_share", "weights_bytes", "memory_bytes",
+)  # fmt: skip
+"""Numbers above zero that every measured row has."""
+KNOWN = "bound_s", "ceiling_bound_s", "calibrated_s", "peak_bytes", "allocated_weights_bytes"
+"""The same where they are known."""
+ERRORS = "bound_error", "ceiling_error", "error", "calibrated_error"
+"""Relative errors, where they are known."""
 
 
 def _check(answer: Mapping[str, Any], path: str) -> None:
@@ -58,11 +70,33 @@ def _check(answer: Mapping[str, Any], path: str) -> None:
         if not isinstance(answer.get(key), kinds):
             raise RooflmError(f"the run has no usable '{key}'", path)
     for i, row in enumerate(answer["rows"]):
-        wrong = not is_map(row) or "excluded" not in row or "measured_s" not in row
-        if not wrong and row["measured_s"] is not None:
-            wrong = not all(isinstance(row.get(key), int | float) for key in FIGURES)
-        if wrong:
-            raise RooflmError(f"row {i + 1} of the run is not usable", path)
+        if not is_map(row):
+            raise RooflmError(f"row {i + 1} of the run is no mapping", path)
+        wrong = _wrong_key(row)
+        if wrong is not None:
+            raise RooflmError(f"row {i + 1} of the run has no usable '{wrong}'", path)
+
+
+def _wrong_key(row: Mapping[str, Any]) -> str | None:
+    """Find a key of a row that is missing or is not of its kind."""
+    usable: dict[str, bool] = {key: isinstance(row.get(key), str) for key in WORDS}
+    measured = row.get("measured_s", 0) is not None
+    usable["excluded"] = isinstance(row.get("excluded", 0), str | None if measured else str)
+    if measured:
+        usable |= {key: _is_positive(row.get(key)) for key in POSITIVE}
+        usable |= {key: row.get(key) is None or _is_positive(row[key]) for key in KNOWN}
+        usable |= {key: row.get(key) is None or _is_number(row[key]) for key in ERRORS}
+        usable["kernels"] = is_map(row.get("kernels"))
+        usable["parts"] = isinstance(row.get("parts"), list)
+    return next((key for key, is_usable in usable.items() if not is_usable), None)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+
+
+def _is_positive(value: Any) -> bool:
+    return _is_number(value) and value > 0
 
 
 def page(answer: Mapping[str, Any]) -> Page:
