@@ -41,6 +41,8 @@ ChartToo = Annotated[bool, typer.Option("--chart", help="Draw its figures in the
 StudyOutput = Annotated[
     str | None,
     typer.Option(
+        "--output",
+        "-o",
         metavar="FILE",
         help="Write there; its suffix sets the format: .csv and .parquet are written as they are "
         "made.",

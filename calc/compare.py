@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ from .model import total_parameters
 from .precision import told as told_formats
 from .readings import total
 from .requests import Work, prefill_passes, prefill_row, request_row, served_row, told
-from .sweep import assumptions, check_size, gaps, of_each_device, step_row
+from .sweep import assumptions, check_size, gaps, grid_rows, of_each_device, step_row, takes_arrays
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,8 @@ def compare(cases: Sequence[Case], places: Sequence[Place]) -> dict[str, Any]:
     place of figures and the reason beside them.
     """
     check_size(len(cases) * len(places))
-    rows = [compared(case, place) for place in places for case in cases]
+    each = [_rows(case, places) for case in cases]
+    rows = [row for of_place in zip(*each, strict=True) for row in of_place]
     said: dict[str, None] = {}
     phase, contexts = phase_of(places[0]), [p.context for p in places]
     for i, case in enumerate(cases):
@@ -65,14 +67,33 @@ def phase_of(place: Place) -> str:
     return "decode" if place.work is None else place.work.phase
 
 
-def compared(case: Case, place: Place) -> dict[str, Any]:
-    """Answer one row."""
-    head = {
+def _rows(case: Case, places: Sequence[Place]) -> list[dict[str, Any]]:
+    """Answer the places of a case: those of a large grid of decode steps together."""
+    batches = [*dict.fromkeys(place.batch for place in places)]
+    contexts = [*dict.fromkeys(place.context for place in places)]
+    if takes_arrays(case, len(places)) and list(places) == [
+        Place(B, S) for S in contexts for B in batches
+    ]:
+        # A case without figures says why in each of its rows.
+        with contextlib.suppress(RooflmError):
+            head = _head(case)
+            rows = grid_rows(case, batches, contexts)
+            return [head | row | of_each_device(row) | {"reason": None} for row in rows]
+    return [compared(case, place) for place in places]
+
+
+def _head(case: Case) -> dict[str, Any]:
+    return {
         "model": case.model.name,
         "hardware": case.machine.name,
         "parameters": total_parameters(case.model, norms=not case.lecture),
         "weights_format": told_formats(case.precision).removeprefix("weights "),
     }
+
+
+def compared(case: Case, place: Place) -> dict[str, Any]:
+    """Answer one row."""
+    head = _head(case)
     try:
         row = _figures(case, place)
         return head | row | of_each_device(row) | {"reason": None}

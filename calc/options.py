@@ -372,7 +372,8 @@ Format = Annotated[
     str | None, typer.Option("--format", metavar="FORMAT", help="table (default), json, csv or md.")
 ]
 Output = Annotated[
-    str | None, typer.Option(metavar="FILE", help="Write there; its suffix sets the format.")
+    str | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Write there; its suffix sets the format."),
 ]
 PLOTTED: dict[str, Any] = {
     "plot": Annotated[

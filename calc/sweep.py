@@ -84,12 +84,17 @@ def devices_of(case: Case) -> dict[str, Any]:
 def sweep(case: Case, batches: Sequence[int], contexts: Sequence[int]) -> dict[str, Any]:
     """Answer a decode step for every batch at every context, batches fastest."""
     check_size(len(batches) * len(contexts))
-    # Ranks that differ are compared point by point.
-    if len(batches) * len(contexts) < FEW_POINTS or len(case.ranks) > 1:
-        rows = [step_row(case, case.step(B, S), B, S) for S in contexts for B in batches]
-    else:
-        rows = _rows(grid_columns(case, batches, contexts))
+    rows = (
+        grid_rows(case, batches, contexts)
+        if takes_arrays(case, len(batches) * len(contexts))
+        else [step_row(case, case.step(B, S), B, S) for S in contexts for B in batches]
+    )
     return frame(case, "decode", rows, contexts)
+
+
+def takes_arrays(case: Case, points: int) -> bool:
+    """Tell whether points are answered as arrays; ranks that differ are compared one by one."""
+    return points >= FEW_POINTS and len(case.ranks) <= 1
 
 
 def mixed(case: Case, batches: Sequence[int], lengths: Sequence[int]) -> dict[str, Any]:
@@ -208,7 +213,9 @@ def _counted(column: Any, whole: bool) -> Any:
     return np.array([int(v) for v in near], dtype=object)
 
 
-def _rows(columns: dict[str, Any]) -> list[dict[str, Any]]:
+def grid_rows(case: Case, batches: Sequence[int], contexts: Sequence[int]) -> list[dict[str, Any]]:
+    """Answer a decode step for every batch at every context, batches fastest, by arrays."""
+    columns = grid_columns(case, batches, contexts)
     lists = [column.tolist() for column in columns.values()]
     return [dict(zip(columns, values, strict=True)) for values in zip(*lists, strict=True)]
 

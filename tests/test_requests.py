@@ -173,6 +173,20 @@ def test_compare_shows_no_figure_for_a_format_that_a_chip_lacks(rooflm: Terminal
     assert ddr5["fits"] is ddr5["time_s"] is None
 
 
+def test_a_large_comparison_is_that_of_its_points(rooflm: Terminal) -> None:
+    """520 places are answered as arrays; a place of them by itself says the same, gaps included."""
+    words = ("compare", "gpt2", "--on", "v100-sxm2-32gb,h100-sxm", "--weights", "bf16")
+    large = rooflm.json(*words, "--batch", "1:26", "--context", "50:1000:50")
+
+    assert len(large["rows"]) == 2 * 520
+    for row in large["rows"][::97]:
+        place = ("--batch", str(row["batch"]), "--context", str(row["context_tokens"]))
+        alone = rooflm.json(*words, *place)["rows"][row["hardware"] == "h100-sxm"]
+        numbers = {k: v for k, v in alone.items() if isinstance(v, float)}
+        assert {k: row[k] for k in numbers} == pytest.approx(numbers, rel=1e-12)
+        assert row == alone | {k: row[k] for k in numbers}
+
+
 @pytest.mark.parametrize("phase", ["prefill", "request"])
 def test_a_chip_without_the_format_holds_the_same_bytes(rooflm: Terminal, phase: str) -> None:
     """Memory needs no rate: that of the fullest pass is the one of a chip that has the format."""

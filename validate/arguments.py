@@ -86,7 +86,7 @@ def parser(program: str) -> Parser:
     add("--report", metavar="FILE", help="a Markdown report of the run")
     add("--plot", metavar="FILE", help="a figure: .png, .svg or .pdf")
     add("--format", metavar="NAME", help="table (default), json, csv or md")
-    add("--output", metavar="FILE", help="write to a file; .json, .csv and .md say the format")
+    add("-o", "--output", metavar="FILE", help="write to it; .json, .csv and .md say the format")
     add("--quiet", action="store_true", help="no progress and no notes")
     add("--debug", action="store_true", help="show the traceback of a defect")
     return made
