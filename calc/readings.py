@@ -57,14 +57,20 @@ def is_array(*values: Q) -> bool:
 
 def _dispatch(number: Callable[..., Q], array: str, symbol: str, *values: Q) -> Q:
     if is_symbol(*values):
-        import sympy
-
-        return getattr(sympy, symbol)(*values)
+        return _symbolic(symbol, *values)
     if is_array(*values):
         import numpy as np
 
         return getattr(np, array)(*values)
     return number(*values)
+
+
+@functools.lru_cache(4096, typed=True)
+def _symbolic(name: str, *values: Q) -> Q:
+    """Call a function of sympy; it compares all pairs of what a Max holds, which is kept."""
+    import sympy
+
+    return getattr(sympy, name)(*values)
 
 
 def maximum(a: Q, b: Q) -> Q:
