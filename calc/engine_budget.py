@@ -20,7 +20,7 @@ from .engine_inputs import (
     settings,
     told_inputs,
 )
-from .engine_lines import Pool, Sizes, llama_pool, sglang_pool, trtllm_pool
+from .engine_lines import Pool, Sizes, kept, llama_pool, sglang_pool, trtllm_pool
 from .engine_memory import (
     graph_utilization,
     pool_concurrency,
@@ -46,6 +46,7 @@ def engine_memory(case: Case, asked: Asked) -> dict[str, Any]:
         what = f"{asked.free / 2**30:,.2f} GiB are more than the device has"
         raise RooflmError(what, "--free", f"It has {float(case.limit[0]) / 2**30:,.2f} GiB.")
     _refuse_layout(case, rules)
+    _refuse_unused(case, asked)
     found = [_on_rank(one, rules, asked) for one in case.members]
     # Engines take the smallest pool of all ranks.
     answer = min(found, key=lambda a: (_capacity(a), a["pool_bytes"]))
@@ -227,6 +228,19 @@ def pool_bytes(rules: Mapping[str, Any], asked: Asked, how: Settings, sizes: Siz
                 vllm_pool_bytes(sizes.total, how.share, sizes.weights,
                                 run.get("peak_activation", 0.0), beside, sizes.graphs)
             )  # fmt: skip
+
+
+def _refuse_unused(case: Case, asked: Asked) -> None:
+    """Refuse settings of layers that the model does not have."""
+    held = kept(case.model, case.precision)
+    if asked.window_ratio is not None and not (held.window and held.full):
+        what = f"{case.model.name} has no layers with a window beside others"
+        raise RooflmError(what, "--window-ratio", "Leave it out.")
+    stateless = held.compressed or not sequence_state_bytes(case.model, case.precision)
+    if stateless and (asked.states > 1 or asked.state_ratio is not None):
+        option = "--state-blocks" if asked.state_ratio is None else "--state-ratio"
+        what = f"{case.model.name} has no layers with a state"
+        raise RooflmError(what, option, "Leave it out.")
 
 
 def _holder(

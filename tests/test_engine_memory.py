@@ -699,6 +699,24 @@ def test_sglang_shares_a_pool_between_windows_and_the_rest(rooflm: Terminal) -> 
     assert engine["pool_bytes"] == pytest.approx(0.9 * 139 * GIB - engine["weights_bytes"])
 
 
+@pytest.mark.parametrize(
+    ("engine", "setting", "why"),
+    [
+        ("vllm", "--state-blocks", "no layers with a state (--state-blocks)"),
+        ("sglang", "--state-ratio", "no layers with a state (--state-ratio)"),
+        ("sglang", "--window-ratio", "no layers with a window beside others (--window-ratio)"),
+    ],
+)
+def test_settings_of_layers_that_are_not_there_are_refused(
+    engine: str, setting: str, why: str, rooflm: Terminal
+) -> None:
+    """Llama has neither windows nor states: what is set of them would change nothing."""
+    words = ("fit", "llama-3-8b", "--on", "h100-sxm", "--engine", engine, setting)
+    ran = rooflm(*words, "2" if engine == "vllm" else "0.5")
+
+    assert (ran.code, why in ran.err) == (2, True)
+
+
 def test_sglang_divides_a_pool_between_states_and_caches(rooflm: Terminal) -> None:
     """A ratio of 0.9 gives states 9/19 of the pool, in whole states."""
     engine = rooflm.json("fit", "qwen3.5-9b", "--on", "h100-sxm", "--engine", "sglang")["engine"]
