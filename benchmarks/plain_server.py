@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from rooflm.calc.scheduler import Limits, StepCost
+from rooflm.calc.clock import Limits, StepCost
 from rooflm.calc.workload import Workload
 
 

@@ -28,11 +28,11 @@ from plain_server import serve
 from serving import make_service, make_work, simulate
 
 from rooflm import calc
+from rooflm.calc.clock import TICKS
 from rooflm.calc.memory import activations_bytes, weights_bytes
 from rooflm.calc.model import Model, cache_elements, ledger
 from rooflm.calc.passes import BF16, decode
 from rooflm.calc.presets import find_machine, find_model
-from rooflm.calc.scheduler import TICKS
 from rooflm.calc.study import blocks, prepare
 from rooflm.calc.study_file import read_study
 from rooflm.calc.study_stream import write_csv

@@ -14,8 +14,8 @@ import time
 from typing import Any
 
 from rooflm.calc.asked import case_of
+from rooflm.calc.clock import Limits
 from rooflm.calc.live import Pool, Run, run
-from rooflm.calc.scheduler import Limits
 from rooflm.calc.serve import Service, measure
 from rooflm.calc.served import Slo
 from rooflm.calc.step_cost import make_steps

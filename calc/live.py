@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
+from .clock import ROWS, TICKS, WIDTH, Late, Limits, StepCost, Trace, new_trace
 from .errors import RooflmError
-from .scheduler import ROWS, TICKS, WIDTH, Late, Limits, Server, StepCost, Trace, new_trace
+from .scheduler import Server
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,7 +31,7 @@ COLUMNS = (
     "steps", "decoding", "late", "first_s", "rise_s", "prompt_tokens", "start_s", "free_units",
     "waiting", "held_tokens", "taken_units",
 )  # fmt: skip
-"""What is kept of the steps between two events, see `scheduler.WIDTH`."""
+"""What is kept of the steps between two events, see `clock.WIDTH`."""
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .case import Case
+from .clock import TICKS, Counted, Kind, StepCost
 from .errors import Exit, RooflmError
 from .live import Handing, Pool, Run, run
 from .requests import served_token_time
-from .scheduler import TICKS, Counted, Kind, StepCost
 from .served import (
     Latencies,
     Slo,

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .clock import TICKS
 from .live import Run, StepLog
-from .scheduler import TICKS, Server
+from .scheduler import Server
 from .sharing_server import ReservingServer, SharingServer
 
 if TYPE_CHECKING:

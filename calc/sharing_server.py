@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .clock import Served
 from .paging import PagedCache
-from .scheduler import Served, Server
+from .scheduler import Server
 
 if TYPE_CHECKING:
     from .workload import Workload

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from .clock import TICKS, Counted
 from .errors import RooflmError
-from .scheduler import TICKS, Counted
 from .speculate import run_round
 
 if TYPE_CHECKING:

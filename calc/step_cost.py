@@ -18,6 +18,7 @@ from typing import Any
 
 from .attention import Attention, causal_pairs
 from .case import Case, held_weights, slowest
+from .clock import TICKS, Counted, Kind, Limits
 from .errors import RooflmError
 from .estimate import (
     Constants,
@@ -33,7 +34,6 @@ from .mla import MLA
 from .model import sequence_state_bytes
 from .passes import DECODE_TOKENS, Operator, Segment, decode
 from .readings import total
-from .scheduler import TICKS, Counted, Kind, Limits
 from .timing import Rates, bandwidth_time, compute_time
 from .timing import operator_time as bound_time
 

@@ -38,9 +38,9 @@ from operator import gt, itemgetter
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from .clock import TICKS
 from .errors import RooflmError, nearest, printable
 from .plain import is_list, is_map
-from .scheduler import TICKS
 from .units import LARGEST
 from .workload import (
     LAST_ARRIVAL,

@@ -7,10 +7,10 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from .asked import Words, case_of, counting_of, group
+from .clock import TICKS, Counted, First, Limits
 from .errors import RooflmError, check_choice
 from .noted import noted
 from .options import DRAFTED, HANDOFF, LAYOUT
-from .scheduler import TICKS, Counted, First, Limits
 from .typed import find_handoff, given
 from .units import parse_count, parse_rate, parse_share, parse_size, parse_time
 

@@ -16,9 +16,9 @@ from fractions import Fraction
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from .clock import TICKS
 from .errors import RooflmError, check_choice, nearest, printable
 from .lengths import parse_lengths
-from .scheduler import TICKS
 from .units import LARGEST, parse_count, parse_share, show_number
 from .yamlfile import is_file
 

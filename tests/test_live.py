@@ -12,9 +12,10 @@ import pytest
 
 from rooflm.calc import queueing
 from rooflm.calc.asked import case_of
+from rooflm.calc.clock import TICKS, Counted, Limits, new_trace
 from rooflm.calc.errors import RooflmError
 from rooflm.calc.live import Handing, Pool, Run, StepLog, run
-from rooflm.calc.scheduler import TICKS, Counted, Limits, Server, new_trace
+from rooflm.calc.scheduler import Server
 from rooflm.calc.served import (
     Slo,
     distribution,

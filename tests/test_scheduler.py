@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rooflm.calc.scheduler import WIDTH, Kind, Late, Limits, Server, new_trace, steps_until
+from rooflm.calc.clock import WIDTH, Kind, Late, Limits, new_trace
+from rooflm.calc.scheduler import Server, steps_until
 from rooflm.calc.sharing_server import SharingServer, keys_of
 from rooflm.calc.workload import Workload
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from rooflm.calc.clock import TICKS
 from rooflm.calc.errors import Exit, RooflmError
 from rooflm.calc.live import run
-from rooflm.calc.scheduler import TICKS, Server
+from rooflm.calc.scheduler import Server
 from rooflm.calc.serve import RATE_DIGITS, Service, Traffic, at_rate, capacity, find_rate, simulate
 from rooflm.calc.served import Slo, interval, latencies, met
 from rooflm.calc.step_cost import Steps

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from rooflm.calc.asked import swept
+from rooflm.calc.clock import TICKS, Limits, new_trace
 from rooflm.calc.live import Pool, run
-from rooflm.calc.scheduler import TICKS, Limits, new_trace
 from rooflm.calc.served import occupancy
 from rooflm.calc.sharing_server import RESERVES, ReservingServer, reserved_tokens
 from rooflm.calc.typed_serve import UnitCost, find_service, find_traffic, served

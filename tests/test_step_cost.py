@@ -11,10 +11,10 @@ import pytest
 
 from rooflm.calc.asked import case_of, swept
 from rooflm.calc.case import engine_time
+from rooflm.calc.clock import TICKS, Counted, First, Kind, Limits
 from rooflm.calc.errors import RooflmError
 from rooflm.calc.live import Pool, run
 from rooflm.calc.passes import Segment
-from rooflm.calc.scheduler import TICKS, Counted, First, Kind, Limits
 from rooflm.calc.step_cost import Steps, make_steps
 from rooflm.calc.timing import step_time
 from rooflm.calc.workload import Workload

@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from rooflm.calc import traces, workload
+from rooflm.calc.clock import TICKS
 from rooflm.calc.errors import RooflmError
-from rooflm.calc.scheduler import TICKS
 from rooflm.calc.traces import read_trace
 from rooflm.calc.workload import (
     Workload,

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from ..calc.case import Case
+from ..calc.clock import First, Limits
 from ..calc.engines import constants_of, find_engine
 from ..calc.errors import RooflmError
 from ..calc.estimate import Constants
 from ..calc.live import Pool, Run, run
 from ..calc.presets import find_machine
-from ..calc.scheduler import First, Limits
 from ..calc.served import latencies
 from ..calc.step_cost import cache_room, make_limits, make_steps
 from ..calc.workload import closed_loop, parse_law
