@@ -175,7 +175,7 @@ def models(
     if check:
         return _checked(check_file(MODELS_FILE, models, build_model, MODEL))
     answer = list_models(given(word, ""), models)
-    emit(answer, models_page(answer), printing_of(format, output, quiet))
+    emit(answer, models_page, printing_of(format, output, quiet))
     return Exit.DONE
 
 
@@ -197,7 +197,7 @@ def hardware(
     if check:
         return _checked(check_file(HARDWARE_FILE, hardware, build_machine, HARDWARE))
     answer = list_hardware(given(word, ""), hardware)
-    emit(answer, hardware_page(answer), printing_of(format, output, quiet))
+    emit(answer, hardware_page, printing_of(format, output, quiet))
     return Exit.DONE
 
 
@@ -230,7 +230,7 @@ def show(
         "model": model, "set": set, "weights": weights, "kv": kv, "state": state,
         "accounting": accounting, "models": models, **layout, **terms,
     })  # fmt: skip
-    emit(answer, show_page(answer, provenance), printing_of(format, output, quiet))
+    emit(answer, lambda a: show_page(a, provenance), printing_of(format, output, quiet))
 
 
 @app.command()
@@ -266,7 +266,7 @@ def fit(
     })  # fmt: skip
     if "engine" in answer:
         from .pages_memory import fit_memory_page as page
-    emit(answer, page(answer), how, plotted, "memory")
+    emit(answer, page, how, plotted, "memory")
     return Exit.DONE if answer["fits"] else Exit.NO
 
 
@@ -313,7 +313,7 @@ def sweep(
         "capacity": capacity, "gpu_share": gpu_share, "hardware_scale": hardware_scale,
         "models": models, "hardware": hardware, **layout, **terms, **handoff, **costs,
     })  # fmt: skip
-    emit(answer, sweep_page(answer), how, plotted, "sweep")
+    emit(answer, sweep_page, how, plotted, "sweep")
 
 
 @app.command()
@@ -349,7 +349,7 @@ def compare(
         "calibration": calibration, "basis": basis, "reserve": reserve, "gpu_share": gpu_share,
         "models": models, "hardware": hardware, **layout, **terms, **costs,
     })  # fmt: skip
-    emit(answer, compare_page(answer), how, plotted, "pareto")
+    emit(answer, compare_page, how, plotted, "pareto")
 
 
 @app.command()
@@ -378,7 +378,7 @@ def roofline(
         "weights": weights, "routing": routing, "kv": kv, "state": state, "models": models,
         "hardware": hardware, **layout, **terms,
     })  # fmt: skip
-    emit(answer, roofline_page(answer), how, plotted, "roofline")
+    emit(answer, roofline_page, how, plotted, "roofline")
 
 
 @app.command()
@@ -423,7 +423,7 @@ def explain(
     if format == "latex":
         write(answer["latex"] + "\n", how.output)
         return
-    emit(answer, explain_page(answer, answer.get("sensitivity")), how, plotted, "tornado")
+    emit(answer, lambda a: explain_page(a, a.get("sensitivity")), how, plotted, "tornado")
 
 
 @app.command()
@@ -471,7 +471,7 @@ def solve(
         "capacity": capacity, "gpu_share": gpu_share, "sensitivity": sensitivity,
         "models": models, "hardware": hardware, **layout, **terms,
     }, progress_on(sys.stderr))  # fmt: skip
-    emit(answer, solve_page(answer), how)
+    emit(answer, solve_page, how)
     return Exit.DONE if answer["feasible"] else Exit.NO
 
 
@@ -506,11 +506,11 @@ def speculate(
         **costs, **files, **layout,
     })  # fmt: skip
     if p is not None:
-        emit(answer, pages.laws_page(answer), printing, plotted, "laws")
+        emit(answer, pages.laws_page, printing, plotted, "laws")
     elif target is None:
-        emit(answer, pages.ideal_page(answer), printing, plotted, "lines:x=draft_tokens,y=speedup")
+        emit(answer, pages.ideal_page, printing, plotted, "lines:x=draft_tokens,y=speedup")
     else:
-        emit(answer, pages.speculate_page(answer), printing, plotted, "speculation")
+        emit(answer, pages.speculate_page, printing, plotted, "speculation")
 
 
 @app.command()
@@ -544,7 +544,7 @@ def levers(
         "model": model, "on": on, "batch": batch, "context": context, "by": by, "draft": draft,
         "acceptance": acceptance, "set": set, **counted, **estimated, **costs, **files, **layout,
     })  # fmt: skip
-    emit(answer, levers_page(answer), printing, plotted, "tornado")
+    emit(answer, levers_page, printing, plotted, "tornado")
 
 
 @app.command()
@@ -576,7 +576,7 @@ def plan(
         "latency": latency, "throughput": throughput, "by": by, "top": top, "set": set,
         **counting, **estimating, **layout, **costs, **files,
     }, progress_on(sys.stderr))  # fmt: skip
-    emit(answer, plan_page(answer), how, plotted, "plan")
+    emit(answer, plan_page, how, plotted, "plan")
     return Exit.DONE if answer["feasible"] else Exit.NO
 
 
@@ -602,7 +602,7 @@ def quantize(
         "symmetric": symmetric, "scale": scale, "zero_point": zero_point, "per": per,
         "group": group, "first": first,
     })  # fmt: skip
-    emit(answer, quantize_page(answer), how)
+    emit(answer, quantize_page, how)
 
 
 GROUPS = ("set", "source", "hardware", "engine", "kind", "weights", "model", "batch")
@@ -636,7 +636,7 @@ def accuracy(
     }  # fmt: skip
     wanted = {name: text for name, text in typed.items() if text is not None}
     answer = answer_accuracy(wanted, by=by)
-    emit(answer, accuracy_page(answer, rows), how, plotted, "accuracy")
+    emit(answer, lambda a: accuracy_page(a, rows), how, plotted, "accuracy")
 
 
 @app.command()
@@ -667,7 +667,7 @@ def calibrate(
     })  # fmt: skip
     if saved:
         write(calibration_text(answer), output)
-    emit(answer, calibrate_page(answer), how)
+    emit(answer, calibrate_page, how)
 
 
 @app.command(

@@ -41,7 +41,7 @@ def explain_log(
     printed = printing(how["format"], how["output"], how["quiet"])
     answer = explain_file(file, {"model": model, "weights": weights, "kv": kv, **spread})
     rows = {"rows": answer["figures"]} if printed.format == "csv" else {}
-    emit({**answer, **rows}, log_page(answer), printed)
+    emit({**answer, **rows}, log_page, printed)
     return Exit.DONE
 
 

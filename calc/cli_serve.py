@@ -56,7 +56,7 @@ def serve(
     printed = printing(how["format"], how["output"], how["quiet"])
     answer = served(words, progress_on(sys.stderr))
     kind = "throughput-latency" if "rows" in answer else "timeline"
-    emit(answer, serve_page(answer), printed, plotted, kind)
+    emit(answer, serve_page, printed, plotted, kind)
     return Exit.DONE if answer["complete"] else Exit.INTERRUPTED
 
 

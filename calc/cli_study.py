@@ -174,7 +174,7 @@ def _show(ready: Any, answer: dict[str, Any], printing: Printing, chart: bool) -
     """Print a study, and its figures in characters."""
     from .pages_study import study_page
 
-    emit(answer, study_page(answer), printing)
+    emit(answer, study_page, printing)
     if chart:
         from .study_figures import draw_figures
 
@@ -213,7 +213,7 @@ def _checked(
         write_file(junit_of(checked).encode(), junit, "--junit")
     answer = {"schema": "rooflm.check/1", "holds": all(c["holds"] for c in checked),
               "studies": checked}  # fmt: skip
-    emit(answer, check_page(checked), printing)
+    emit(answer, lambda _: check_page(checked), printing)
     return broken or (Exit.DONE if answer["holds"] else Exit.NO)
 
 

@@ -71,17 +71,19 @@ def to_csv(answer: dict[str, Any]) -> str:
     import csv
     import io
 
-    rows: list[dict[str, Any]] = [flatten(r) for r in answer.get("rows") or ()]
+    rows: Sequence[dict[str, Any]] = answer.get("rows") or ()
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     if not rows:
         writer.writerow(("key", "value"))
         writer.writerows(flatten(answer).items())
         return text.getvalue()
-    heads = list(dict.fromkeys(k for row in rows for k in row))
+    # Rows are flattened twice, as a million of them are too many to keep.
+    heads = list(dict.fromkeys(k for row in rows for k in flatten(row)))
     writer.writerow(heads)
     for row in rows:
-        writer.writerow([_csv_cell(row.get(h)) for h in heads])
+        flat = flatten(row)
+        writer.writerow([_csv_cell(flat.get(h)) for h in heads])
     return text.getvalue()
 
 

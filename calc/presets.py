@@ -299,7 +299,9 @@ def _several(text: str, aliases: Mapping[str, list[str]]) -> str:
     """Say how several machines are written: names with commas, or a number before the name."""
     if "," in text:
         return "One machine at a time here; `rooflm compare` takes several."
-    found = re.fullmatch(r"(.*[^0-9].*?) ?[x*:] ?([0-9]{1,4})|([0-9]{1,4}) ?[*:] ?(.+)", text)
+    found = re.fullmatch(
+        r"(?![0-9]* ?[x*:])(.+?) ?[x*:] ?([0-9]{1,4})|([0-9]{1,4}) ?[*:] ?(.+)", text
+    )
     if found is None:
         return ""
     chip, count = found[1] or found[4], found[2] or found[3]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,16 +51,18 @@ def check_points(how: Printing, batch: str | None, context: str | None, cases: i
 
 
 def emit(
-    answer: dict[str, Any], page: Page, how: Printing, plotted: Mapping[str, Any] | None = None,
-    kind: str = "",
+    answer: dict[str, Any], page: Callable[[dict[str, Any]], Page], how: Printing,
+    plotted: Mapping[str, Any] | None = None, kind: str = "",
 ) -> None:  # fmt: skip
     """Print an answer, and draw it where that was asked for.
 
-    plotted: options of the figure; kind: the figure that is usual for the answer.
+    page: lays an answer out, where a table is wanted; plotted: options of the figure; kind: the
+    figure that is usual for the answer.
     """
     chart = "" if plotted is None else drawn(answer, plotted, kind, how)
     width = terminal_width() if how.output is None else 10_000
-    text = render(answer, page, how.format, width, how.quiet)
+    laid = page(answer) if how.format in ("table", "md") else Page((), ())
+    text = render(answer, laid, how.format, width, how.quiet)
     write(f"{text}\n{chart}" if chart else text, how.output)
 
 

@@ -206,7 +206,7 @@ def test_any_word_is_read_or_refused(texts: list[str]) -> None:
 @pytest.mark.parametrize("word", LONG, ids=range(len(LONG)))
 def test_no_length_of_a_word_makes_a_reader_slow(word: str) -> None:
     """A hundred thousand characters on the command line are read or refused at once."""
-    for read in PARSERS:
+    for read in (*PARSERS, find_model, find_machine):
         taken(lambda read=read: read(word))
 
 
