@@ -199,6 +199,35 @@ def test_states_are_in_the_format_that_the_engine_takes() -> None:
     )
 
 
+def test_keys_of_indexers_are_in_8_bits_beside_a_cache_of_16() -> None:
+    """By hand, 78 layers of 2 x 576 B and 132 B, a token of padding (sglang, memory_pool.py)."""
+    said = explained(
+        "server_args=ServerArgs(model_path='zai-org/GLM-5', tp_size=8, dtype='auto')\n"
+        "KV Cache is allocated. dtype: torch.bfloat16, #tokens: 314304, KV size: 29.32 GB\n"
+    )
+    size = one(said, "kv_size")
+
+    assert size["agrees"] is True
+    assert size["expected"] == pytest.approx(314_305 * 78 * (2 * 576 + 132) / 2**30)
+    assert "keys of indexers in 8 bits, as SGLang keeps them always" in said["assumptions"]
+
+
+def test_copies_of_the_up_projections_are_counted_with_weights() -> None:
+    """By hand, 61 layers of 16 heads x 256 x 512 in 2 bytes are 244 MiB on each of 8 ranks.
+
+    The log is one of DeepSeek-V3 in fp8 on eight H200, which says 79.739 GiB of weights.
+    """
+    said = explained(
+        "Initializing a V1 LLM engine (v0.10.0) with config: model='deepseek-ai/DeepSeek-V3', "
+        "dtype=torch.bfloat16, tensor_parallel_size=8, quantization=fp8\n"
+        "Model loading took 79.5390 GiB and 60.0 seconds\n"
+    )
+    held = one(said, "weights")
+
+    # 61 layers of 244 MiB more than 79.2934 GiB of checkpoint and scales.
+    assert (held["agrees"], "once more in 16 bits" in held["how"]) == (True, True)
+
+
 @pytest.mark.parametrize(
     ("line", "rank"),
     [
