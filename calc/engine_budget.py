@@ -28,7 +28,7 @@ from .engine_memory import (
     vllm_pool_bytes,
 )
 from .engine_rules import Asked, before, find_rules
-from .engine_states import with_states
+from .engine_states import with_index, with_states
 from .errors import RooflmError
 from .model import sequence_state_bytes
 from .offload import table_bytes
@@ -42,6 +42,7 @@ def engine_memory(case: Case, asked: Asked) -> dict[str, Any]:
     rules = find_rules(asked.engine)
     _refuse(case, rules)
     case, states = with_states(case, rules) if asked.state is None else (case, [])
+    case, keys = with_index(case, asked.engine)
     if asked.free is not None and asked.free > case.limit[0]:
         what = f"{asked.free / 2**30:,.2f} GiB are more than the device has"
         raise RooflmError(what, "--free", f"It has {float(case.limit[0]) / 2**30:,.2f} GiB.")
@@ -52,7 +53,7 @@ def engine_memory(case: Case, asked: Asked) -> dict[str, Any]:
     answer = min(found, key=lambda a: (_capacity(a), a["pool_bytes"]))
     return answer | {"pools": _pools(case), "sentences": [
         *_layout_said(case, rules, answer["max_concurrency"]),
-        *_length_said(case, answer["max_len"]), *states,
+        *_length_said(case, answer["max_len"]), *states, *keys,
         *latents_said(case, rules, asked), *answer["sentences"]]}  # fmt: skip
 
 

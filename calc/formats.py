@@ -413,9 +413,10 @@ class CacheFormat:
 
 
 _MLA = Layout(8, group=128, group_bits=32)
+_INDEX = Layout(8, group=128, group_bits=32)
 _ENTRY = Layout(8, group=64, group_bits=8, bf16=ENTRY_ROPE, multiple=8)
 _DEEPSEEK: tuple[tuple[CacheRole, Layout], ...] = (
-    ("latent", _MLA), ("rope", Layout(16)), ("index", Layout(8, group=128, group_bits=32)),
+    ("latent", _MLA), ("rope", Layout(16)), ("index", _INDEX),
     ("entry", _ENTRY),
 )  # fmt: skip
 
@@ -424,6 +425,8 @@ _CACHES = (
     CacheFormat("bf16", Layout(16), "bf16"),
     CacheFormat("fp16", Layout(16), "fp16"),
     CacheFormat("fp8", Layout(8), "fp8", stores="one scale a layer, not counted"),
+    CacheFormat("bf16-deepseek", Layout(16), "bf16", (("index", _INDEX),),
+                "index keys in 8 bits with an fp32 scale of 128 numbers, all else in bf16"),
     CacheFormat("fp8-deepseek", Layout(8), "", _DEEPSEEK,
                 "fp32 scale of 128 numbers of a latent or index key; rotary numbers in bf16; "
                 "entries: a power of two of 64 numbers, filled up to 8 B"),
@@ -444,7 +447,8 @@ CACHES: dict[str, CacheFormat] = {c.name: c for c in _CACHES}
 Sources: github.com/vllm-project/vllm, vllm/v1/kv_cache_interface.py (int8 by head, nvfp4);
 arxiv.org/abs/2402.02750 (KIVI, 2 bits); github.com/deepseek-ai/FlashMLA, README (656 B for a latent
 of 512 and 64 rotary numbers); docs.vllm.ai, models/deepseek_v4 (448 fp8 and 64 bf16 numbers, 8 B of
-scales); github.com/ggml-org/llama.cpp, --cache-type-k (q8_0, q4_0)."""
+scales); github.com/sgl-project/sglang, python/sglang/srt/mem_cache/memory_pool.py (bf16 beside
+index keys of 132 B); github.com/ggml-org/llama.cpp, --cache-type-k (q8_0, q4_0)."""
 
 
 def find_cache_format(name: str, where: str = "") -> CacheFormat:

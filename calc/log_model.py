@@ -8,22 +8,20 @@ from dataclasses import dataclass, field
 from .attention import Attention
 from .engine_memory import rope_table_bytes
 from .engine_rules import find_rules
-from .engine_states import own_states
+from .engine_states import own_index, own_states
 from .entries import build_model
 from .errors import RooflmError
 from .layout import Layout, shard
 from .log_names import name_of
 from .log_read import Start
 from .memory import weights_bytes
-from .model import Model, tensors, token_bytes
+from .model import Model, token_bytes
 from .names import plain_name
 from .passes import Precision
 from .precision import precision_of
 from .presets import MODELS_FILE, find_model, preset_of, preset_text
-from .weights import tensor_bytes
+from .torch_allocator import absorbed_bytes, allocated_bytes
 from .yamlfile import load_block
-
-MIB = 2**20
 
 HINTS = {
     "fp8": "fp8", "awq": "awq", "awq_marlin": "awq", "gptq": "gptq", "gptq_marlin": "gptq",
@@ -69,16 +67,16 @@ class Known:
             return [self.model]
         return [r.model for r in shard(self.model, self.layout)]
 
-    def rope_bytes(self, length: float | None = None) -> float:
-        """Bytes of the rotary table that an engine keeps beside the weights [B].
+    def rope_table(self, length: float | None = None) -> tuple[float, float]:
+        """Tell positions and width of the rotary table that an engine keeps beside the weights.
 
         length: positions, where the model does not say its longest context [tokens].
         """
         if self.model is None or self.model.positions:
-            return 0.0
+            return 0.0, 0.0
         positions = self.model.max_context or length
         rotary = [m.H for g in self.model.groups if isinstance(m := g.mixer, Attention)]
-        return rope_table_bytes(positions, rotary[0]) if rotary and positions else 0.0
+        return (positions, rotary[0]) if rotary and positions else (0.0, 0.0)
 
     @property
     def turns_twice(self) -> bool:
@@ -88,21 +86,24 @@ class Known:
         mixers = [g.mixer for g in self.model.groups if isinstance(g.mixer, Attention)]
         return len({m.window is None for m in mixers}) > 1
 
-    def rank_remainders(self) -> list[float]:
+    def rank_remainders(self, positions: float, width: float) -> list[float]:
         """Bytes that torch's allocator keeps behind the matrices of each kind of rank [B].
 
-        It takes 10 MiB and more in whole 2 MiB, and gives back what is left where that is above
-        1 MiB. Source: pytorch/pytorch, c10/cuda/CUDACachingAllocator.cpp (kMinLargeAlloc,
-        kRoundLarge, should_split). Fused matrices are counted one by one.
+        positions, width: of the rotary table; 0 where there is none.
         """
         if self.precision is None:
             return []
         found: set[float] = set()
         for model in self.rank_models():
-            each = [(n, tensor_bytes(t, self.precision)) for n, t in tensors(model)]
-            rest = ((n, -b % (2 * MIB)) for n, b in each if b >= 10 * MIB)
-            found.add(sum(n * r for n, r in rest if r <= MIB))
+            twice = self.turns_twice
+            held = allocated_bytes(model, self.precision, positions, width, twice=twice)
+            tables = (1 + twice) * rope_table_bytes(positions, width)
+            found.add(held - weights_bytes(model, self.precision) - tables)
         return sorted(found, reverse=True)
+
+    def absorbed(self) -> float:
+        """Bytes of what vLLM keeps of a latent's up-projections on the fullest rank again [B]."""
+        return max((absorbed_bytes(m) for m in self.rank_models()), default=0)
 
     def token_bytes(self) -> list[float]:
         """Bytes of a token in the cache of each kind of rank, all layers [B]."""
@@ -154,7 +155,10 @@ def known(start: Start, typed: dict[str, str | None]) -> Known:
             state = KV_FORMATS.get((start.word("state_dtype") or "").lower())
             if state is None:
                 state = _states(start, model, natural, said)
-            cache = precision_of("bf16", kv, state, natural=natural)
+            index = own_index(start.engine, model, kv) if typed.get("kv") is None else None
+            if index is not None:
+                said.append(index[1])
+            cache = precision_of("bf16", index[0] if index else kv, state, natural=natural)
         try:
             # Where the log says nothing, the model's own format holds, which may be a file's.
             own = weights == "bf16" and typed.get("weights") is None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .engine_memory import graph_utilization
+from .engine_memory import graph_utilization, rope_table_bytes
 from .log_judge import SLACK, Answer, Span, closest, exact, figure, gib, number, said, span
 from .log_model import Known
 from .log_pool import (
@@ -69,7 +69,8 @@ def weights(start: Start, known: Known, fact: Fact, engine: str) -> Answer:
     held = known.rank_weights()
     if not held:
         return figure(fact, how=known.why)
-    rope = known.rope_bytes(start.number("max_model_len"))
+    positions, width = known.rope_table(start.number("max_model_len"))
+    rope = rope_table_bytes(positions, width)
     near = min(held, key=lambda b: abs(b - fact.size))
     how = f"the weights of a rank ({gib(near)})"
     table = f" and the rotary table ({gib(rope)})" if rope else ""
@@ -78,10 +79,14 @@ def weights(start: Start, known: Known, fact: Fact, engine: str) -> Answer:
         rope = 2 * rope
         table = f" and two rotary tables, of windows and of the rest ({gib(rope)})"
         rules.append((exact(near + rope), how + table))
-    kept = min(known.rank_remainders(), default=0.0)
+    kept = min(known.rank_remainders(positions, width), default=0.0)
     if kept:
         told = f", and what torch keeps behind matrices ({gib(kept)})"
         rules.append((exact(near + rope + kept), how + table + told))
+    again = known.absorbed() if engine == "vllm" else 0
+    if again:
+        told = f", and up-projections of the latent once more in 16 bits ({gib(again)})"
+        rules.append((exact(near + again), how + told))
     beside = 2 * sum(n for _, n in known.model.extras) if known.model is not None else 0
     if beside:
         told = f", and parts beside the decoder in 16 bits ({gib(beside)})"

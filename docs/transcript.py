@@ -65,6 +65,17 @@ def left_out() -> str:
     return "\n".join(lines)
 
 
+def engine_logs(number: int) -> str:
+    """Count figures of start-up logs, and list those that are off.
+
+    number: 0 for those whose threads can be opened, 1 for the others.
+    """
+    from rooflm.tests.engine_logs import counted, table_of_those_off
+
+    near, every = counted(number)
+    return f"{near} of {every} are. The others, and why:\n\n{table_of_those_off(number)}"
+
+
 def kernels() -> str:
     """List what kernels reach on the chips with timings, and how far off that is."""
     from rooflm.calc.presets import HARDWARE_FILE, find_machine, preset_names

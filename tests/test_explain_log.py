@@ -199,6 +199,34 @@ def test_states_are_in_the_format_that_the_engine_takes() -> None:
     )
 
 
+def test_keys_of_indexers_are_in_8_bits_beside_a_cache_of_16() -> None:
+    """By hand, 78 layers of 2 x 576 B and 132 B, a token of padding (sglang, memory_pool.py)."""
+    said = explained(
+        "server_args=ServerArgs(model_path='zai-org/GLM-5', tp_size=8, dtype='auto')\n"
+        "KV Cache is allocated. dtype: torch.bfloat16, #tokens: 314304, KV size: 29.32 GB\n"
+    )
+    size = one(said, "kv_size")
+
+    assert size["agrees"] is True
+    assert size["expected"] == pytest.approx(314_305 * 78 * (2 * 576 + 132) / 2**30)
+    assert "keys of indexers in 8 bits, as SGLang keeps them always" in said["assumptions"]
+
+
+def test_copies_of_the_up_projections_are_counted_with_weights() -> None:
+    """By hand, 61 layers x 16 heads x 256 x 512 in 2 bytes are 244 MiB on each of 8 ranks.
+
+    Source: vllm, mla/common.py. The figure is made: 79.2929 GiB of a rank in fp8, and these.
+    """
+    said = explained(
+        "Initializing a V1 LLM engine (v0.10.0) with config: model='deepseek-ai/DeepSeek-V3', "
+        "dtype=torch.bfloat16, tensor_parallel_size=8, quantization=fp8\n"
+        "Model loading took 79.5312 GiB and 60.0 seconds\n"
+    )
+    held = one(said, "weights")
+
+    assert (held["agrees"], "once more in 16 bits" in held["how"]) == (True, True)
+
+
 @pytest.mark.parametrize(
     ("line", "rank"),
     [
