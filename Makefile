@@ -24,7 +24,7 @@ lint: ## check style and spelling
 
 types: ## check types (the link tree gives the folders their installed name)
 	mkdir -p build/typing/rooflm
-	ln -sfn ../../../calc ../../../plots ../../../validate build/typing/rooflm/
+	ln -sfn ../../../calc ../../../plots ../../../validate ../../../tests build/typing/rooflm/
 	$(PYTHON) -m pyright --pythonpath $(PYTHON)
 
 audit: ## look for broken requirements, and known vulnerabilities of what is installed

@@ -12,7 +12,7 @@ from .errors import RooflmError
 from .model import total_parameters
 from .precision import told as told_formats
 from .readings import total
-from .requests import Work, prefill_passes, prefill_row, request_row, served_row, told
+from .requests import Work, check_works, prefill_passes, prefill_row, request_row, served_row, told
 from .sweep import assumptions, check_size, gaps, grid_rows, of_each_device, step_row, takes_arrays
 
 
@@ -31,7 +31,8 @@ def compare(cases: Sequence[Case], places: Sequence[Place]) -> dict[str, Any]:
     A machine that lacks the format, or whose rate or capacity nobody published, has nulls in
     place of figures and the reason beside them.
     """
-    check_size(len(cases) * len(places))
+    check = check_size if phase_of(places[0]) == "decode" else check_works
+    check(len(cases) * len(places))
     each = [_rows(case, places) for case in cases]
     rows = [row for of_place in zip(*each, strict=True) for row in of_place]
     said: dict[str, None] = {}

@@ -20,7 +20,7 @@ from .memory import largest
 from .model import check_both_ways, has_experts
 from .passes import Segment, commit_block, decode, denoise_block
 from .readings import Q, formula, total
-from .requests import Work
+from .requests import Work, check_works
 from .sweep import check_size, check_yield, frame, step_row
 from .timing import throughput
 
@@ -283,7 +283,7 @@ def sweep_requests(
 
     steps: denoising steps [1]; None for as many as the tokens that each yields need.
     """
-    check_size(len(batches) * len(works))
+    check_works(len(batches) * len(works))
     for work in works:
         if work.phase == "prefill" or work.prefix or work.chunk:
             what = "a full-sequence diffusion model computes prompt and output together"

@@ -26,8 +26,16 @@ from .errors import RooflmError
 from .model import cache_bytes, sequence_state_bytes
 from .passes import decode
 from .readings import Q, formula
-from .requests import Work, decode_total, end_to_end_time, prefill_passes, prefill_row, told
-from .sweep import PHASES, basis_of, check_size, devices_of, frame
+from .requests import (
+    Work,
+    check_works,
+    decode_total,
+    end_to_end_time,
+    prefill_passes,
+    prefill_row,
+    told,
+)
+from .sweep import PHASES, basis_of, devices_of, frame
 from .timing import throughput
 
 
@@ -149,7 +157,7 @@ def sweep_handoffs(
     case: Case, handoff: Handoff, batches: Sequence[int], works: Sequence[Work]
 ) -> dict[str, Any]:
     """Answer requests whose prompts are computed elsewhere, for every batch and piece of work."""
-    check_size(len(batches) * len(works))
+    check_works(len(batches) * len(works))
     check_handoff(case, works)
     gap = prefill_gap(handoff.prefill, works[0])
     if case.constants is not None and gap:

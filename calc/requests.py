@@ -10,7 +10,7 @@ from .case import Case, estimates, figures, fullest_memory, limits, regime, slow
 from .errors import RooflmError
 from .passes import Operator, Segment, decode
 from .readings import Q, ceil, floor, formula, half, minimum, total
-from .sweep import basis_of, check_size, devices_of, frame, step_row
+from .sweep import basis_of, devices_of, frame, step_row
 from .timing import sending_time, throughput
 
 BLOCK_TOKENS = 16
@@ -117,6 +117,12 @@ class Work:
     block: int = BLOCK_TOKENS
     phase: Literal["prefill", "request", "served"] = "request"
 
+    def __post_init__(self) -> None:
+        """Refuse more decode steps than are summed."""
+        if self.output > MOST_OUTPUT:
+            what = f"more than {MOST_OUTPUT:,} tokens are not summed"
+            raise RooflmError(what, "--output-tokens")
+
     @property
     def last_context(self) -> int:
         """Context of the last decode step; the first token needs none [tokens]."""
@@ -132,6 +138,16 @@ MOST_PASSES = 10_000
 """Passes of one prefill: beyond it a chunk is taken for a slip."""
 MOST_OUTPUT = 10**7
 """Tokens that a request generates: its decode steps are summed one by one."""
+MOST_WORKS = 20_000
+"""Prefills and requests of an answer: each takes about a millisecond by itself."""
+
+
+def check_works(points: int) -> None:
+    """Refuse more prefills or requests than are answered while somebody waits."""
+    if points > MOST_WORKS:
+        what = f"{points:,} prefills or requests are more than {MOST_WORKS:,}"
+        fix = "Take a larger step, or a study (`rooflm study`), which tells how far it is."
+        raise RooflmError(what, "--prompt, --batch", fix)
 
 
 def prefill_passes(B: int, work: Work) -> list[list[Segment]]:
@@ -216,8 +232,6 @@ SUMMED = (
 
 def decode_total(case: Case, B: int, work: Work) -> dict[str, Q]:
     """Add up the decode steps of a request: contexts prompt + 1 to prompt + output - 1."""
-    if work.output > MOST_OUTPUT:
-        raise RooflmError(f"more than {MOST_OUTPUT:,} tokens are not summed", "--output-tokens")
     contexts: Any = range(work.prompt + 1, work.prompt + work.output)
     if len(contexts) >= MANY_STEPS:
         import numpy as np
@@ -318,7 +332,7 @@ def served_row(case: Case, clients: int, work: Work) -> dict[str, Any]:
 def sweep_requests(case: Case, batches: Sequence[int], works: Sequence[Work]) -> dict[str, Any]:
     """Answer prefills or whole requests for every batch and piece of work."""
     phase = works[0].phase
-    check_size(len(batches) * len(works))
+    check_works(len(batches) * len(works))
     answer_row = {"prefill": prefill_row, "request": request_row, "served": served_row}[phase]
     rows = [told(answer_row(case, B, work)) for work in works for B in batches]
     return frame(case, phase, rows, [r["context_tokens"] for r in rows])

@@ -148,7 +148,7 @@ def frame(
         "capacity_nominal_bytes": case.machine.label_bytes,
         "capacity_driver_bytes": case.machine.driver_bytes,
         **shared(case),
-        "rows": rows if case.layout is None else [row | of_each_device(row) for row in rows],
+        "rows": [row | of_each_device(row) if "devices" in row else row for row in rows],
         "assumptions": assumptions(case, phase, contexts, rows=rows) + gaps(case, phase, rows),
     }
 

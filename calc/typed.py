@@ -533,7 +533,7 @@ def parse_works(
                 fix = "Add --phase prefill or --phase request."
                 raise RooflmError("a decode step has no such option", option, fix)
         return None
-    from .requests import Work
+    from .requests import Work, check_works
 
     refuse_shared(typed, "requests")
     if context is not None:
@@ -544,6 +544,7 @@ def parse_works(
         raise RooflmError("a prefill generates one token", "--output-tokens", fix)
     spared = 0 if prefix in (None, "0") else parse_count(prefix, "--prefix")
     lengths = parse_counts(given(prompt, "1024"), "--prompt")
+    check_works(len(lengths))
     for length in lengths:
         if spared > length:
             what = f"a prefix of {spared:,} tokens is longer than the prompt of {length:,}"
