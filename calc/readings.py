@@ -57,6 +57,10 @@ def is_array(*values: Q) -> bool:
 
 def _dispatch(number: Callable[..., Q], array: str, symbol: str, *values: Q) -> Q:
     if is_symbol(*values):
+        if symbol in ("Max", "Min"):
+            from .extremes import extreme
+
+            return extreme(symbol, *values)
         import sympy
 
         return getattr(sympy, symbol)(*values)
@@ -108,7 +112,8 @@ def as_whole(x: Q) -> Q:
 
 def is_zero(a: Q) -> bool:
     """Tell whether a value is the number 0: a term that is not there, in any reading."""
-    return a == 0 if isinstance(a, int) else getattr(a, "is_zero", None) is True
+    # Of symbols only the number itself: whether a sum could be 0 is a long question.
+    return a == 0 if isinstance(a, int) or getattr(a, "is_Number", False) else False
 
 
 def half(a: Q) -> Q:
