@@ -11,7 +11,7 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -110,7 +110,7 @@ def same(hidden: Any, *_: Any, **__: Any) -> Any:
 
 
 @contextmanager
-def unturned(classes: Any) -> Iterator[None]:
+def unturned(classes: Any) -> Generator[None]:
     """Leave queries and keys as they are, in a module that turns them together."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("apply_rotary_pos_emb", "apply_rotary_pos_emb_interleave"):
