@@ -19,6 +19,9 @@ Q: TypeAlias = Any
 P = ParamSpec("P")
 R = TypeVar("R")
 
+NUMBERS = frozenset({int, float})
+"""Types of plain numbers."""
+
 FORMULAS: dict[str, Callable[..., Q]] = {}
 """Every formula by name, in the order of definition: what the docs and their tests walk."""
 
@@ -33,7 +36,11 @@ def formula(function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
     def edge(*args: P.args, **kwargs: P.kwargs) -> R:
         convert = cast("Callable[..., R]", function)
-        return convert(*map(real, args), **{k: real(v) for k, v in kwargs.items()})
+        # Numbers are told by their type: a call for each would take longer than most formulas.
+        plain: list[Any] = [a if type(a) in NUMBERS else real(a) for a in args]
+        if not kwargs:
+            return convert(*plain)
+        return convert(*plain, **{k: real(v) for k, v in kwargs.items()})
 
     FORMULAS[function.__name__] = edge
     return edge
@@ -134,9 +141,14 @@ def total(values: Iterable[Q]) -> Q:
     """
     sums: dict[tuple[int, ...], Q] = {}
     for value in values:
-        if is_zero(value):
+        shape: tuple[int, ...] = ()
+        if type(value) in NUMBERS:
+            if value == 0 and type(value) is int:
+                continue
+        elif is_zero(value):
             continue
-        shape: tuple[int, ...] = getattr(value, "shape", ())
+        else:
+            shape = getattr(value, "shape", ())
         sums[shape] = sums[shape] + value if shape in sums else value
     if not sums:
         return 0
