@@ -104,7 +104,7 @@ def point(question: Question) -> Values:
 def compose(expression: Expr, known: Definitions) -> Expr:
     """Put the definitions in place of the names that an expression uses."""
     while names := [s for s in expression.free_symbols if s.name in known]:
-        expression = expression.subs({s: known[s.name] for s in names})
+        expression = expression.xreplace({s: known[s.name] for s in names})
     return expression
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from .case import Case, engine_time, few_sequences, fullest, max_sequences, slowest
@@ -16,6 +17,7 @@ from .definitions import (
     point,
 )
 from .errors import RooflmError, nearest
+from .extremes import extreme
 from .formats import FORMATS
 from .passes import prefill
 from .requests import prefill_passes
@@ -169,10 +171,13 @@ def _term(
     }
 
 
+@lru_cache(maxsize=4096)
 def tidy(expression: Expr) -> Expr:
     """Factor an expression, and the arguments of its max and min, for the reader."""
     if not expression.args:
         return expression
+    if isinstance(expression, sympy.Max | sympy.Min):
+        return extreme(expression.func.__name__, *map(tidy, expression.args))
     if expression.has(sympy.Max, sympy.Min, sympy.Sum):
         return expression.func(*map(tidy, expression.args))
     if any(not power.exp.is_number for power in expression.atoms(sympy.Pow)):

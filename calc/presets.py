@@ -65,6 +65,9 @@ def find_model(
         found = text
     elif (found := read_model_file(text)) is None:
         if not changes:
+            name, _ = _named(text, MODELS_FILE, "model", MODEL, more)
+            if name is not None:
+                return _shipped_model(name)
             return build_model(*_find(text, MODELS_FILE, "model", MODEL, more))
         from .changes import changed
 
@@ -112,8 +115,22 @@ def find_machine(text: str | Machine, more: str | None = None) -> Machine:
     if re.fullmatch(r"[0-9]+ ?x ?[a-z].*", text):
         fix = "Write NODESxDEVICESxNAME, such as 8xh100-sxm or 2x8xh100-sxm."
         raise RooflmError(f"'{text}' is several devices", "--on", fix)
-    name, block = _find(text, HARDWARE_FILE, "hardware", HARDWARE, more)
-    return build_machine(name, block)
+    name, _ = _named(text, HARDWARE_FILE, "hardware", HARDWARE, more)
+    if name is not None:
+        return _shipped_machine(name)
+    return build_machine(*_find(text, HARDWARE_FILE, "hardware", HARDWARE, more))
+
+
+@cache
+def _shipped_model(name: str) -> Model:
+    """Build a preset once: no one changes a model."""
+    return build_model(name, load_block(preset_text(MODELS_FILE), name, MODELS_FILE.name))
+
+
+@cache
+def _shipped_machine(name: str) -> Machine:
+    """Build the preset of a machine once."""
+    return build_machine(name, load_block(preset_text(HARDWARE_FILE), name, HARDWARE_FILE.name))
 
 
 def preset_of(name: str) -> str | None:

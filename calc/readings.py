@@ -19,6 +19,9 @@ Q: TypeAlias = Any
 P = ParamSpec("P")
 R = TypeVar("R")
 
+NUMBERS = frozenset({int, float})
+"""Types of plain numbers."""
+
 FORMULAS: dict[str, Callable[..., Q]] = {}
 """Every formula by name, in the order of definition: what the docs and their tests walk."""
 
@@ -33,7 +36,11 @@ def formula(function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
     def edge(*args: P.args, **kwargs: P.kwargs) -> R:
         convert = cast("Callable[..., R]", function)
-        return convert(*map(real, args), **{k: real(v) for k, v in kwargs.items()})
+        # Numbers are told by their type: a call for each would take longer than most formulas.
+        plain: list[Any] = [a if type(a) in NUMBERS else real(a) for a in args]
+        if not kwargs:
+            return convert(*plain)
+        return convert(*plain, **{k: real(v) for k, v in kwargs.items()})
 
     FORMULAS[function.__name__] = edge
     return edge
@@ -57,20 +64,18 @@ def is_array(*values: Q) -> bool:
 
 def _dispatch(number: Callable[..., Q], array: str, symbol: str, *values: Q) -> Q:
     if is_symbol(*values):
-        return _symbolic(symbol, *values)
+        if symbol in ("Max", "Min"):
+            from .extremes import extreme
+
+            return extreme(symbol, *values)
+        import sympy
+
+        return getattr(sympy, symbol)(*values)
     if is_array(*values):
         import numpy as np
 
         return getattr(np, array)(*values)
     return number(*values)
-
-
-@functools.lru_cache(4096, typed=True)
-def _symbolic(name: str, *values: Q) -> Q:
-    """Call a function of sympy; it compares all pairs of what a Max holds, which is kept."""
-    import sympy
-
-    return getattr(sympy, name)(*values)
 
 
 def maximum(a: Q, b: Q) -> Q:
@@ -114,7 +119,8 @@ def as_whole(x: Q) -> Q:
 
 def is_zero(a: Q) -> bool:
     """Tell whether a value is the number 0: a term that is not there, in any reading."""
-    return a == 0 if isinstance(a, int) else getattr(a, "is_zero", None) is True
+    # Of symbols only the number itself: whether a sum could be 0 is a long question.
+    return a == 0 if isinstance(a, int) or getattr(a, "is_Number", False) else False
 
 
 def half(a: Q) -> Q:
@@ -135,9 +141,14 @@ def total(values: Iterable[Q]) -> Q:
     """
     sums: dict[tuple[int, ...], Q] = {}
     for value in values:
-        if is_zero(value):
+        shape: tuple[int, ...] = ()
+        if type(value) in NUMBERS:
+            if value == 0 and type(value) is int:
+                continue
+        elif is_zero(value):
             continue
-        shape: tuple[int, ...] = getattr(value, "shape", ())
+        else:
+            shape = getattr(value, "shape", ())
         sums[shape] = sums[shape] + value if shape in sums else value
     if not sums:
         return 0

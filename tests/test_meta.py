@@ -8,8 +8,11 @@ counts.
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
-from collections.abc import Iterable
+import sys
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import pytest
@@ -26,11 +29,14 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 # Neither package has types that pyright could follow.
 torch: Any = importlib.import_module("torch")
 transformers: Any = importlib.import_module("transformers")
+initialization: Any = importlib.import_module("transformers.initialization")
 
 FAR = 2**30
 """A context beyond all windows, and a whole number of chunks and compressed entries [tokens]."""
 ENTRIES = 128
 """Tokens after which each layer with compressed entries has added whole ones [tokens]."""
+PASSED_ON = ("Experts", "MLP", "Norm", "NormGated")
+"""Ends of the names of parts that touch no cache."""
 OWN_CACHE = {"minimax": "cache", "rwkv": "state", "xlstm": "cache"}
 """Classes with a cache of their own, which they make themselves and return by this name."""
 
@@ -39,8 +45,9 @@ OWN_CACHE = {"minimax": "cache", "rwkv": "state", "xlstm": "cache"}
 def made(request: pytest.FixtureRequest) -> tuple[Model, Any]:
     """Give a preset and the decoder that its class makes: shapes without data."""
     config = transformers.AutoConfig.for_model(**CONFIGS[request.param])
-    with torch.device("meta"):
+    with torch.device("meta"), initialization.no_init_weights():
         decoder = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    decoder.tie_weights()
     return find_model(request.param), decoder.eval()
 
 
@@ -70,20 +77,22 @@ class Kept(NamedTuple):
 def kept(made: tuple[Model, Any]) -> Kept:
     """Run the fewest tokens of which every layer keeps something.
 
-    Experts and norms pass on what they are given, since neither touches the cache: which expert is
-    chosen is not told by shapes, and norms take time. So do the rounds that balance
-    hyper-connections.
+    Experts, MLPs, norms and rotations of queries and keys pass on what they are given, since none
+    touches the shape of a cache: which expert is chosen is not told by shapes, and the others take
+    time. So do the rounds that balance hyper-connections.
     """
     _, decoder = made
     for part in decoder.modules():
-        if type(part).__name__.endswith(("Experts", "Norm", "NormGated")):
+        kind = type(part).__name__
+        # A mixture that is called an MLP returns its scores too.
+        if kind.endswith(PASSED_ON) and not (kind.endswith("MLP") and hasattr(part, "router")):
             part.forward = same
         if hasattr(part, "hc_sinkhorn_iters"):
             part.hc_sinkhorn_iters = 1
     kind = decoder.config.model_type
     tokens = ENTRIES if kind == "deepseek_v4" else 1
     ids = torch.ones(1, tokens, dtype=torch.long, device="meta")
-    with torch.no_grad():
+    with torch.no_grad(), unturned(sys.modules[type(decoder).__module__]):
         if kind in OWN_CACHE:
             cache = getattr(decoder(ids, use_cache=True), OWN_CACHE[kind])
         else:
@@ -98,6 +107,22 @@ def kept(made: tuple[Model, Any]) -> Kept:
 def same(hidden: Any, *_: Any, **__: Any) -> Any:
     """Give back what came in."""
     return hidden
+
+
+@contextmanager
+def unturned(classes: Any) -> Generator[None]:
+    """Leave queries and keys as they are, in a module that turns them together."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("apply_rotary_pos_emb", "apply_rotary_pos_emb_interleave"):
+            turn = getattr(classes, name, None)
+            if turn is not None and [*inspect.signature(turn).parameters][:3] == ["q", "k", "cos"]:
+                patch.setattr(classes, name, both)
+        yield
+
+
+def both(q: Any, k: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
+    """Give back two that came in."""
+    return q, k
 
 
 def of_a_token(layer: Any, kind: str) -> tuple[int, int]:

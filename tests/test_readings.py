@@ -16,6 +16,7 @@ import sympy
 from hypothesis import given, settings
 
 from rooflm.calc import readings
+from rooflm.calc.extremes import crossing, extreme
 from rooflm.calc.letters import symbolic
 from rooflm.calc.model import Model, cache_elements, ledger, total_parameters
 from rooflm.calc.passes import Operator, Segment, decode
@@ -70,6 +71,43 @@ def test_numbers_arrays_and_symbols_agree(model: Model, B: int, S: int, rates: R
         both = zip(shares(array, rates, time_model), shares(number, rates, time_model), strict=True)
         for ours, theirs in both:
             assert array_value(ours) == pytest.approx(theirs, rel=1e-9, abs=1e-12 * seconds)
+
+
+B, D, E, F, S, V, k = sympy.symbols("B D E F S V k", positive=True, integer=True)
+b_w = sympy.Symbol("b_w", positive=True)
+REACHED = 1 - (1 - k / E) ** B
+
+
+EXTREMES: list[tuple[Any, ...]] = [
+    (2 * D * S * b_w, 2 * D * b_w, b_w * (D + 4 * V)),
+    (B * b_w * (2 * D + k * F), b_w * (2 * D + k * F), B * (2 * D * b_w + 4 * E), 0),
+    (2 * D * E * F * REACHED, 2 * B * D * F * k, D * F * REACHED),
+    (S - 1, S, 3, B),
+    (sympy.Max(B, S), S + 1, sympy.Min(D, F)),
+    (sympy.Min(D, F), D, 1),
+    (sympy.floor(S / 4), sympy.ceiling(S / 4), sympy.binomial(E, k)),
+    (B * D, B * D, 2 * B * D),
+    (S, 1.5, 1),
+]
+
+
+@pytest.mark.parametrize("values", EXTREMES, ids=str)
+@pytest.mark.parametrize("kind", ["Max", "Min"])
+def test_max_and_min_of_symbols_are_those_of_sympy(kind: str, values: tuple[Any, ...]) -> None:
+    """The same expression that sympy's own search for an order gives."""
+    found = extreme(kind, *values)
+
+    assert found == getattr(sympy, kind)(*values)
+    assert type(found) is type(getattr(sympy, kind)(*values))
+
+
+def test_arguments_that_cross_are_told_by_numbers() -> None:
+    """Most pairs need no search; where one is never less than the other, it is left to sympy."""
+    assert crossing(2 * D * S, B * (D + 4 * V))
+    assert crossing(2 * D * E * F * b_w * REACHED, D * F * b_w * k * 3)
+    assert not crossing(2 * D * S, 2 * D)
+    assert not crossing(S * (D + 1), S * D + S)
+    assert not crossing(sympy.binomial(E, k), D)
 
 
 def test_integer_arrays_do_not_overflow() -> None:

@@ -35,6 +35,7 @@ from rooflm.validate.plan import Plan, Wanted, planned
 from rooflm.validate.run import validate
 
 from .helpers import Terminal
+from .little import MATRICES
 
 CPU = torch.device("cpu")
 KEPT = Path(judge.__file__).parent / "results/epyc-2-cores.json"
@@ -46,6 +47,12 @@ TINY = {"D": "64", "F": "128", "N": "4", "K": "2", "H": "16", "V": "256", "L": "
 SETS = tuple(TINY.items())
 ON_TINY = [word for key, value in SETS for word in ("--set", f"{key}={value}")]
 MEASURE = [sys.executable, "-m", "rooflm.validate"]
+LITTLE = f"import sys; sys.path.append({str(HERE)!r}); from little import lessen; lessen()\n"
+"""Makes a process measure little data."""
+RUN = (
+    "import sys, runpy; sys.argv[0] = 'rooflm.validate'\n"
+    "runpy.run_module('rooflm.validate', run_name='__main__')\n"
+)
 QUICK = ["--quick", "--budget", "60s", "--quiet"]
 
 
@@ -53,6 +60,8 @@ QUICK = ["--quick", "--budget", "60s", "--quiet"]
 def measured_once() -> Iterator[None]:
     """Measure the ceilings of this process once; `test_ceilings_are_plausible` measures its own."""
     patch = pytest.MonkeyPatch()
+    for change in MATRICES:
+        patch.setattr(*change)
     patch.setattr(running, "measure_ceilings", cache(running.measure_ceilings))
     yield
     patch.undo()
@@ -286,19 +295,18 @@ def test_layers_are_cut_where_the_whole_does_not_fit() -> None:
 def test_it_runs_without_the_libraries_of_the_command_line(tmp_path: Path) -> None:
     """On a bare machine with torch, numpy and PyYAML: Markdown in place of tables, and a JSON."""
     code = (
-        "import sys, runpy\n"
+        "import sys\n"
         "for name in ('typer', 'click', 'rich', 'pydantic', 'sympy', 'matplotlib'):\n"
         "    sys.modules[name] = None\n"
-        "sys.argv[0] = 'rooflm.validate'\n"
-        "runpy.run_module('rooflm.validate', run_name='__main__')\n"
     )
     words = ["llama-3-8b", *ON_TINY, *QUICK, "--batch", "1", "--context", "32"]
     kept = tmp_path / "run.json"
     ran, again = (
-        subprocess.run(
-            [sys.executable, "-c", code, *more], capture_output=True, text=True, check=False
+        subprocess.run([sys.executable, "-c", *more], capture_output=True, text=True, check=False)
+        for more in (
+            [code + LITTLE + RUN, *words, "--output", str(kept)],
+            [code + RUN, "--from", str(kept), "--plot", "x.png"],
         )
-        for more in ([*words, "--output", str(kept)], ["--from", str(kept), "--plot", "x.png"])
     )
 
     assert ran.returncode == 0, ran.stderr
@@ -339,7 +347,8 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
     contexts = ",".join(str(n) for n in range(16, 400))
     words = ["llama-3-8b", *ON_TINY, "--quick", "--batch", "1", "--context", contexts]
     started = subprocess.Popen(
-        [*MEASURE, *words, "--device", "cpu", "--output", str(kept)], stderr=subprocess.PIPE
+        [sys.executable, "-c", LITTLE + RUN, *words, "--device", "cpu", "--output", str(kept)],
+        stderr=subprocess.PIPE,
     )
     until = time.monotonic() + 60
     while time.monotonic() < until:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from little import lessen
 
 from rooflm.calc.attention import Attention
 from rooflm.calc.experts import Experts
@@ -59,6 +60,7 @@ def join_mlp(mlp: Any, parts: list[Any]) -> None:
 
 def main() -> int:
     """Compare steps of two ranks with a cacheless forward of the whole."""
+    lessen()
     group = ranks.start(2, "cpu")
     worst = 0.0
     for ffn in (MLP(96), Experts(64, E=4, k=2)):

@@ -125,6 +125,8 @@ def _packed_linear(x: Tensor, packed: Tensor) -> Tensor:
 
 MOST_PADDED = 8
 """Rows up to which others are tried in their place."""
+TRIED = (4096, 2048, 8)
+"""Matrices on which kernels are tried: columns, rows, and how many."""
 
 
 def padded_to(dtype: Any, rows: int) -> int:
@@ -138,7 +140,7 @@ def _quickest_rows(dtype: Any) -> dict[int, int]:
 
     oneDNN has kernels for some numbers of rows: one or two take longer than five.
     """
-    columns, rows, many = 4096, 2048, 8
+    columns, rows, many = TRIED
     laid = [_pack(torch.rand(columns, rows).to(dtype)) for _ in range(many)]
     seconds: dict[int, float] = {}
     for n in range(1, MOST_PADDED + 1):
@@ -166,7 +168,7 @@ def _padded_linear(x: Tensor, packed: Tensor) -> Tensor:
 @cache
 def _packs(dtype: Any) -> bool:
     """Measure whether packed matrices are multiplied faster than plain ones, at four rows."""
-    columns, rows, many = 4096, 2048, 8
+    columns, rows, many = TRIED
     plain = [torch.rand(columns, rows).to(dtype) for _ in range(many)]
     x = torch.rand(4, rows).to(dtype)
 
