@@ -39,7 +39,7 @@ from .little import MATRICES
 
 CPU = torch.device("cpu")
 KEPT = Path(judge.__file__).parent / "results/epyc-2-cores.json"
-RUN = json.loads(KEPT.read_text("utf-8"))
+KEPT_RUN = json.loads(KEPT.read_text("utf-8"))
 """The run that the documents quote."""
 HERE = Path(__file__).parent
 TINY = {"D": "64", "F": "128", "N": "4", "K": "2", "H": "16", "V": "256", "L": "2"}
@@ -487,7 +487,7 @@ def test_a_run_that_was_killed_is_still_reported(run: dict[str, Any], tmp_path: 
             "the run is not usable",
         ),
         (
-            json.dumps(RUN | {"rows": [RUN["rows"][0] | {"batch": 0}]}),
+            json.dumps(KEPT_RUN | {"rows": [KEPT_RUN["rows"][0] | {"batch": 0}]}),
             "row 1 of the run has no usable 'batch'",
         ),
     ],
