@@ -87,8 +87,9 @@ def _pattern(block: Block, name: str, L: int) -> list[tuple[str, int, dict[str, 
         raise RooflmError(f"a pattern of {len(unit)} layers does not fit L = {L}", where)
     if idle := [kind for kind in kinds if kind not in unit]:
         raise RooflmError(f"no layer is of kind '{idle[0]}'", block.where(("kinds", idle[0])))
-    layers = [unit[i % len(unit)] for i in range(L)]
-    return [(k, layers.count(k), own) for k, own in kinds.items() if k in layers]
+    whole, rest = divmod(L, len(unit))
+    counts = {kind: whole * unit.count(kind) + unit[:rest].count(kind) for kind in kinds}
+    return [(kind, counts[kind], own) for kind, own in kinds.items()]
 
 
 def pattern_unit(block: Block) -> list[str]:

@@ -630,6 +630,16 @@ def settings_of(chance: random.Random) -> list[str]:
     ]
 
 
+def test_a_pattern_over_endless_layers_is_counted() -> None:
+    """Five layers with a window, then one without: of 10^9 each sixth sees all."""
+    with bounded():
+        found = find_model("gemma-3-4b", parse_changes(["L=1e9"]))
+    assert {g.name: g.count for g in found.groups} == {
+        "local": 10**9 - 10**9 // 6,
+        "global": 10**9 // 6,
+    }
+
+
 @fuzzed
 @given(
     several(
