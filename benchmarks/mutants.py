@@ -35,7 +35,10 @@ import yaml
 
 LIBRARIES = numpy, sympy, typer, yaml  # imported once, before the children
 CALC = Path(__file__).resolve().parents[1] / "calc"
-LAYERS = "operators cases cases_layers models lecture layers readings transformers_states"
+LAYERS = (
+    "operators cases cases_layers models lecture layers readings transformers_states "
+    "transformers::test_scales_belong_to_the_outputs_of_the_class"
+)
 TESTS = {
     "timing": "cases cases_layers lecture offload readings estimate",
     "memory": "operators cases lecture prefix_sharing engine_memory plan",

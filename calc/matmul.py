@@ -86,8 +86,8 @@ def matmul_saturating_rows(
 
     >>> round(matmul_saturating_rows(5120, 13824, 989e12 / 3.35e12), 2)
     320.55
-    >>> matmul_saturating_rows(512, 512, 989e12 / 3.35e12)
-    inf
+    >>> matmul_saturating_rows(512, 512, 989e12 / 3.35e12), matmul_saturating_rows(8, 8, 4)
+    (inf, inf)
     """
     spare = 2 * D * F - ridge * (b_x * D + b_y * F)
     return ridge * b_w * D * F / spare if spare > 0 else math.inf

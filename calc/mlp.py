@@ -75,6 +75,8 @@ def mlp_saturating_tokens(D: float, F: float, ridge: float) -> float:
 
     >>> round(mlp_saturating_tokens(5120, 13824, 989e12 / 3.35e12), 2)
     311.64
+    >>> round(mlp_saturating_tokens(8, 8, 5.99)), mlp_saturating_tokens(8, 8, 6)
+    (3594, inf)
     """
     spare = 3 * D * F - 2 * ridge * (D + F)
     return 3 * ridge * D * F / spare if spare > 0 else math.inf

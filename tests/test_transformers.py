@@ -16,10 +16,12 @@ from rooflm.calc.architectures import FAMILIES
 from rooflm.calc.attention import Attention
 from rooflm.calc.configkeys import Absent, Keys
 from rooflm.calc.experts import Experts
+from rooflm.calc.memory import weights_bytes
 from rooflm.calc.mla import MLA, materialised_flops
 from rooflm.calc.model import Model, cache_elements, ledger, state_elements, total_parameters
 from rooflm.calc.passes import BF16, Segment
 from rooflm.calc.plain import is_list
+from rooflm.calc.precision import precision_of
 
 from .live import STEPS, B, Step, config_of, instantiate, read, run, transformers
 from .live import one_thread as one_thread
@@ -105,6 +107,39 @@ def test_parameters_are_those_of_the_class(name: str) -> None:
     _, number = stored(name)
 
     assert number == total_parameters(read(COMPARED[name]))
+
+
+ROUTERS = ("gate", "wg", "router", "classifier", "shared_expert_gate")
+"""Linear layers by the end of their names that keep 16 bits, as the head does."""
+OTHERS = {
+    "gpt2": "its class has no linear layers",
+    "opt-6.7b": "what surrounds the layers is linear", "opt-350m": "likewise",
+    "gemma-3n-E2B": "embeddings of layers have linear layers", "gemma-4-E2B": "likewise",
+    "gemma-4-31B": "likewise",
+    "gpt-oss-20b": "its class keeps experts transposed", "Llama-4-Maverick": "likewise",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLISHED if name not in OTHERS])
+def test_scales_belong_to_the_outputs_of_the_class(name: str) -> None:
+    """In int8 each linear layer and expert has 32 bits for each output, and all else 16 bits."""
+    keys = tiny(PUBLISHED[name])
+    net = instantiate(config_of(keys), "meta")
+    linear = {
+        f"{module}.weight"
+        for module, layer in net.named_modules()
+        if any(kind.__name__ == "Linear" for kind in type(layer).__mro__)
+        and "lm_head" not in module
+        and module.rpartition(".")[2] not in ROUTERS
+    }
+    held = 0
+    for parameter, p in net.named_parameters():
+        experts = p.dim() == 3 and "experts" in parameter
+        outputs = p.shape[0] * p.shape[1] if experts else p.shape[0]
+        few = experts or parameter in linear
+        held += p.numel() + 4 * outputs if few else 2 * p.numel()
+
+    assert weights_bytes(read(keys, name), precision_of("int8-channel")) == held
 
 
 @pytest.mark.parametrize("name", SAVED)
