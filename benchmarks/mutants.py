@@ -46,6 +46,7 @@ TESTS = {
     "weights": "operators models formats quantized_models adapters",
     "formats": "formats cases quantize quantized_models",
     "layout": "layout collectives plan",
+    "communication": "collectives layout deployment",
     "cost": "cases_cost plan",
     "cache_groups": "engine_memory",
     "diffusion": "cases_layers layers",
