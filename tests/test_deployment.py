@@ -126,6 +126,9 @@ def test_what_crosses_nodes_goes_over_the_network(rooflm: Terminal) -> None:
     hop = row(rooflm, f"{stages} 16 --network 25GB")["time_s"]
     free = row(rooflm, f"{stages} 16 --network 450GB")["time_s"]
     assert hop - free == pytest.approx(16 * (far - near) / 15, rel=1e-6)
+    # A network as fast as the links of a node is no other than a node of sixteen.
+    whole = row(rooflm, "llama-3-70b --on 16xh200-sxm --batch 64 --pp 16")["time_s"]
+    assert free == pytest.approx(whole, rel=1e-12)
 
 
 def test_batches_are_solved_where_they_are_dealt_out_in_steps(rooflm: Terminal) -> None:

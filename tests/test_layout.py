@@ -11,7 +11,7 @@ import pytest
 
 from rooflm.calc.attention import Attention, NoMixer
 from rooflm.calc.collectives import distinct_destinations, replica_throughput
-from rooflm.calc.communication import Link
+from rooflm.calc.communication import Link, Links, sent_operators
 from rooflm.calc.compressed import Compressed
 from rooflm.calc.entries import build_model
 from rooflm.calc.errors import RooflmError
@@ -450,6 +450,29 @@ def test_tensor_parallelism_adds_up_twice_a_layer() -> None:
     }
 
 
+def test_groups_that_share_whole_experts_gather_all_rows() -> None:
+    """Four groups of 16 rows: each rank gathers 64 rows of D; in nodes of 8 all of it goes far.
+
+    A ring of n ranks sends (n - 1)/n of the tensor (scaling-book, sharding.md).
+    """
+    model, layout = find_model("deepseek-v3"), Layout(tp=4, dp=4)
+    size = 64 * 7168 * 2
+    found = sent("deepseek-v3", layout, B=64)
+    assert found["tokens of all groups moe"] == (58, "all-gather", size, 4)
+
+    rank, links = fullest(shard(model, layout)), Links(LINK, Link(25e9), node_devices=8)
+    over = {op.name: op.seconds for op in sent_operators(rank, decode(64, 4096), BF16, links)}
+    assert over["tokens of all groups moe"] == pytest.approx(3 / 4 * size / 25e9, rel=1e-12)
+
+
+def test_channels_of_mamba_add_up_what_selects() -> None:
+    """Jamba's x_proj makes a step of rank 256, and input and output of 16 each, of all channels."""
+    found = sent("jamba-v0.1", Layout(tp=2))
+    name = next(name for name in found if name.startswith("step, input and output"))
+
+    assert found[name][1:] == ("all-reduce", 16 * (256 + 2 * 16) * 2, 2)
+
+
 def test_layers_that_are_added_together_add_up_once() -> None:
     """Attention and MLP side by side share one all-reduce."""
     found = sent("command-r-35b", Layout(tp=2))
@@ -467,6 +490,7 @@ def test_experts_exchange_rows_with_ranks() -> None:
     count, kind, size, ranks = found["dispatch moe"]
     assert (count, kind, ranks) == (58, "all-to-all", 64)
     assert size == pytest.approx(64 * 128 * copies * 7168 * 2, rel=1e-12)
+    assert found["combine moe"] == found["dispatch moe"]
 
 
 def test_groups_that_share_split_experts_gather_all_tokens() -> None:
