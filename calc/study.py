@@ -9,6 +9,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from .answered import bounded, fitted
 from .asked import (
     DENOISED,
     WORK,
@@ -26,9 +27,11 @@ from .cost import Paid, costs, economics_of
 from .errors import RooflmError, nearest, printable
 from .expectations import Expectation, check_expectations, check_selection
 from .options import COSTED, DRAFTED, HANDOFF
-from .plain import is_list
+from .options_memory import MEMORY
+from .output import flatten
+from .plain import is_list, is_number
 from .quantities import further, names_of
-from .study_file import COLUMNS, Drawn, Study, located
+from .study_file import COLUMNS, SERVED, Drawn, Study, located
 from .sweep import FEW_POINTS, grid_columns, of_each_device
 from .typed import given, parse_costs
 from .units import parse_counts
@@ -59,8 +62,13 @@ MOST_CHECKED = 200
 """Cases that are made before any is answered, so that a mistake is told at once."""
 ABSENT = {"state_bytes": 0, "adapters_bytes": 0, "host_bytes": 0, "devices": 1}
 """Columns that a sweep has only where there is something, and what they are elsewhere."""
-UNCASED = (*WORK, *DENOISED, *COSTED, *HANDOFF, *DRAFTED, *INNER, "p", "q", "draft_cost")
+UNCASED = (*dict.fromkeys((*WORK, *DENOISED, *COSTED, *HANDOFF, *DRAFTED, *INNER, *SERVED, *MEMORY,
+                           "p", "q", "draft_cost")),)  # fmt: skip
 """Options that a case does not hold."""
+ELSEWHERE = (
+    "Keys of the command's JSON are measured, for a sweep those of show, fit and roofline too; "
+    "plan, levers, solve and quantize answer by themselves."
+)
 GAPPED = ("model", "on", "weights", "kv", "time_model", "accounting", "engine", "basis")
 """Axes along which some points may have no answer where others have one."""
 
@@ -134,7 +142,9 @@ def prepare(study: Study) -> Ready:
     for i, name in enumerate(study.measure):
         if name not in known and name not in keys:
             what = f"no quantity '{printable(name, 40)}' in this study"
-            close = nearest(name, [*known, *_all_names(probes)])
+            close = nearest(name, [*known, *_all_names(probes)]) or ELSEWHERE
+            if name.startswith("engine.") and study.command != "fit":
+                close = "Say command: fit."
             raise RooflmError(what, study.text.where("measure", i), close)
     columns = [*keys, *measured, *study.derive, *study.facts]
     columns += ["reason"] if gaps or "reason" in study.measure else []
@@ -192,7 +202,7 @@ def _probe(study: Study, variant: str) -> Probe:
     once = {**words, **{name: str(study.axes[name][0]) for name in inner_axes(study)}}
     if study.command != "sweep":
         answer = _beside(study, once)
-        case = None if words.get("model") is None else case_of(words)
+        case = None if words.get("model") is None else case_at(study, words)
         return Probe(words, case, answer, answer["rows"])
     for name, what in (("model", "model"), ("on", "machine")):
         if words.get(name) is None:
@@ -401,9 +411,26 @@ def _beside(study: Study, words: Words) -> dict[str, Any]:
     """Answer a point by the command of a study that is no sweep."""
     if study.command == "speculate":
         return speculated(_costed(study, words))
+    if study.command == "fit":
+        return _fitted(words)
     from .typed_serve import served_row
 
     return served_row(words)
+
+
+def _fitted(words: Words) -> dict[str, Any]:
+    """Answer what memory holds, with the figures of an engine in every row."""
+    answer = fitted(words)
+    engine = flatten({"engine": answer.get("engine", {})})
+    told = {name: value for name, value in engine.items() if is_number(value)}
+    return {**answer, "rows": [flatten(row) | told for row in answer["rows"]]}
+
+
+def case_at(study: Study, words: Words) -> Case:
+    """Make the case of a point; where memory is asked for, nothing is timed."""
+    if study.command != "fit":
+        return case_of(words)
+    return case_of(words, bounded(words), timed=False)
 
 
 def command_line(study: Study, variant: str) -> str:

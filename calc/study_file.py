@@ -38,12 +38,13 @@ from .options import (
 )
 
 from .options import AccountingName, Block, Chunk, DenoiseBlock, DenoiseSteps, Prefix  # isort: skip
+from .options_memory import MEMORY
 from .options_serve import ENGINE, PROMISED, TRAFFIC
 from .plain import is_list, is_map, is_number
 from .units import parse_counts, parse_time
 from .yamlfile import Key, load, read_text
 
-COMMANDS = ("sweep", "speculate", "serve")
+COMMANDS = ("sweep", "speculate", "serve", "fit")
 MOST_STUDY_POINTS = 10**7
 """Points that a study may have: a file of some gigabytes."""
 MOST_VARIANTS = 100
@@ -58,6 +59,7 @@ SERVED: dict[str, Any] = {
 SHARED_NAMES = frozenset(("prompt", "output_tokens", "prefix", "block"))
 """Options of live traffic that other commands have too."""
 OPTIONS: dict[str, Any] = {
+    **MEMORY,
     "model": ModelName, "on": On, "set": Set, "accounting": AccountingName, "batch": Batch,
     "context": Context, "phase": Phase, "prompt": Prompt, "output_tokens": OutputTokens,
     "prefix": Prefix, "chunk": Chunk, "block": Block, "tokens_per_step": TokensPerStep,
@@ -67,10 +69,16 @@ OPTIONS: dict[str, Any] = {
     **{name: said for name, said in SERVED.items() if name not in SHARED_NAMES},
 }  # fmt: skip
 """Options of the commands that a study asks, by their names there."""
+RESERVED = frozenset(name for name, said in MEMORY.items() if OPTIONS[name] is said)
+"""Options of an engine's memory that no other command has."""
 
 SERVED_OPTIONS = frozenset((*SERVED, "model", "on", "set", *LAYOUT, *HANDOFF, *ESTIMATED, *FILES,
                             *DRAFTED, *(n for n in COUNTED if n != "time_model")))  # fmt: skip
 """Options of live traffic in a study."""
+FITTED_OPTIONS = frozenset((*MEMORY, "model", "on", "batch", "context", "set", "accounting",
+                            "weights", "kv", "state", "reserve", "capacity", "gpu_share",
+                            *LAYOUT, *TERMS, *FILES))  # fmt: skip
+"""Options of memory in a study."""
 _SPECULATED = ("p", "q", "draft_cost", *DRAFTED)
 _SWEPT = (*WORK, *DENOISED, "accounting", "tokens_per_step", *TERMS, *HANDOFF)
 _COUNTS = (
@@ -78,6 +86,7 @@ _COUNTS = (
     "denoise_steps", "tp", "pp", "ep", "dp", "cp", "replicas", "gpu_layers", "shared_prefix",
     "draft_tokens", "draft_tp", "chains", "clients", "rounds", "requests", "max_sequences",
     "max_batched_tokens", "prefix_groups", "prefill_servers", "max_len",
+    "state_blocks",
 )  # fmt: skip
 """Options that take whole numbers, so that an axis of them is read as on the command line."""
 _PATHS = ("models", "hardware", "calibration", "trace")
@@ -91,7 +100,7 @@ TOP = {
     "title": "What the study is called.",
     "says": "What it shows, in sentences.",
     "extends": "Another study file, which this one adds to and overrides.",
-    "command": "The command that answers its points: sweep (default), speculate or serve.",
+    "command": "The command that answers its points: sweep (default), speculate, serve or fit.",
     "base": "Options of the command, by their names with underscores.",
     "variants": "Named changes of the base: options, or the word base for the base itself.",
     "grid": "Axes: options with a list or a range; `zip` names axes that go together.",
@@ -329,8 +338,10 @@ def known_options(command: str) -> dict[str, Any]:
     """Name the options of a command that a study may use."""
     if command == "serve":
         return {name: said for name, said in OPTIONS.items() if name in SERVED_OPTIONS}
+    if command == "fit":
+        return {name: said for name, said in OPTIONS.items() if name in FITTED_OPTIONS} | MEMORY
     without = _SPECULATED if command == "sweep" else _SWEPT
-    served = SERVED.keys() - SHARED_NAMES
+    served = SERVED.keys() - SHARED_NAMES | RESERVED
     return {n: said for n, said in OPTIONS.items() if n not in without and n not in served}
 
 

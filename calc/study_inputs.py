@@ -9,11 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, cast
 
-from .asked import case_of, is_mixed, mixed_lengths
+from .asked import is_mixed, mixed_lengths
 from .case import Case
+from .engine_rules import find_rules
 from .errors import RooflmError
 from .plain import is_map
-from .study import Ready, combinations, words_of
+from .study import Ready, case_at, combinations, words_of
 
 
 def inputs(ready: Ready) -> dict[str, Any]:
@@ -38,13 +39,16 @@ def inputs(ready: Ready) -> dict[str, Any]:
             if told in seen or words.get("model") is None:
                 continue
             seen.add(told)
-            case = case_of(words)
+            case = case_at(study, words)
             # Files of one's own may give one name to two models.
             own = f" of {variant}" if words.get("models") or words.get("hardware") else ""
             for kind, part in _parts(words, case):
                 flat = _flat(dataclasses.asdict(part), f"{kind} {part.name}{own}: ")
                 found |= {k: v for k, v in flat.items() if not k.endswith(_SAID)}
             found |= _lengths(words)
+            if study.command == "fit" and words.get("engine") is not None:
+                label = f"memory of {words['engine']}: "
+                found |= _flat(find_rules(words["engine"]), label)
             if case.constants is not None:
                 label = f"engine on {case.machine.name}: "
                 found |= _flat(dataclasses.asdict(case.constants), label)

@@ -89,7 +89,7 @@ def test_the_schema_accepts_every_study(path: Path) -> None:
 @pytest.mark.parametrize(
     "wrong",
     ["bas: {}", "grid: {batchs: [1]}", "variants: {a: {kw: fp8}}", "measure: []",
-     "figures: [{kind: pie}]", "facts: {q: {values: {}}}", "command: fit",
+     "figures: [{kind: pie}]", "facts: {q: {values: {}}}", "command: solve",
      "figures: [{kind: lines, z: batch}]"],
 )  # fmt: skip
 def test_schema_and_check_refuse_alike(tmp_path: Path, wrong: str) -> None:
@@ -232,6 +232,29 @@ def test_requests_and_prefills(tmp_path: Path) -> None:
         whole = row["ttft_s"] + 7 * row["itl_s"]
         assert row["e2e_s"] == pytest.approx(whole, rel=1e-12)
     assert [r["prompt_tokens"] for r in all_rows(ready)] == [64, 128]
+
+
+def test_what_an_engine_reserves_is_measured(tmp_path: Path) -> None:
+    """72 GiB less 15,231,233,024 B and 2 GiB are 65,319 blocks of 16 * 57,344 B, by hand."""
+    text = """command: fit
+base: {model: qwen2.5-7b, on: a100-sxm-80gb, engine: vllm, utilization: 0.9, max_len: 32Ki,
+       peak_activation: 1GiB, non_torch: 0.3GiB, graphs: 0.7GiB}
+variants: {all: base, half: {utilization: 0.45}}
+measure: [engine.blocks, engine.tokens, fits]
+"""
+    all_, half = all_rows(ready_of(tmp_path, text))
+
+    assert (all_["engine.blocks"], all_["engine.tokens"]) == (65319, 1045104)
+    assert half["engine.tokens"] == (72 * 2**29 - 15231233024 - 2**31) // (16 * 57344) * 16
+    assert all_["fits"] is half["fits"] is True
+
+
+def test_variants_may_differ_in_traffic_alone(tmp_path: Path) -> None:
+    """Another rate is another variant, though model and machine are the same."""
+    base = "command: serve\nbase: {model: llama-3-8b, on: h100-sxm, requests: 9}\n"
+    text = base + "variants: {one: {rate: 1}, two: {rate: 2}}\nmeasure: [ttft_mean_s]\n"
+
+    assert [row["variant"] for row in all_rows(ready_of(tmp_path, text))] == ["one", "two"]
 
 
 def test_a_point_without_an_answer_says_why(tmp_path: Path) -> None:
@@ -544,7 +567,9 @@ WRONG = {
     "base: {model: llama-2-13, on: h100-sxm}": ("1:8", "llama-2-13b"),
     "base: {on: h100-sxm}": ("1:1", "no model is named"),
     "base: {model: llama-2-13b}": ("1:1", "no machine is named"),
-    BASE + "command: fit": ("2:1", "Known: sweep, speculate or serve"),
+    BASE + "command: quantize": ("2:1", "Known: sweep, speculate, serve or fit"),
+    BASE + "measure: [engine.tokens]": ("2:11", "Say command: fit"),
+    BASE + "measure: [elasticity]": ("2:11", "answer by themselves"),
     "base: [1]": ("1:1", "is a mapping"),
     "base: {model: [a, b], on: h100-sxm}": ("1:8", "takes one value here"),
     "extends: nowhere.yaml": ("1:1", "there is no file"),
