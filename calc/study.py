@@ -243,7 +243,15 @@ def _check_twins(study: Study, probes: Mapping[str, Probe]) -> None:
         model = replace(probe.case.model, provenance=(), source="")
         usual = {"batch": "1", "context": "1024", "phase": "decode", "cost": False}
         rest = {k: usual.get(k) if v is None else v for k, v in group(probe.words, UNCASED).items()}
-        what = (replace(probe.case, model=model), {k: _plainly(v) for k, v in rest.items()})
+        work: Any = None
+        if study.command == "sweep":
+            # What is usual may be spelt out, and a chunk may be longer than its prompt.
+            rest = {k: v for k, v in rest.items() if k not in WORK}
+            work = [
+                replace(w, chunk=None) if w.chunk is not None and w.chunk >= w.prompt else w
+                for w in works_of(probe.words) or ()
+            ]
+        what = (replace(probe.case, model=model), {k: _plainly(v) for k, v in rest.items()}, work)
         for other, twin in seen:
             if other == what:
                 said = f"the variant '{name}' changes nothing: it is '{twin}' in other words"

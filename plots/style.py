@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -92,11 +94,28 @@ def marked(across: Sequence[float]) -> list[int] | None:
     return sorted({min(bisect_left(across, place), len(across) - 1) for place in places})
 
 
-def plain_text() -> Any:
-    """Make texts that are shown as they are: a dollar is no formula."""
-    from matplotlib import rc_context  # pyright: ignore[reportUnknownVariableType]
+FURTHER_FONTS = (
+    "Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "PingFang SC", "Hiragino Sans",
+    "Microsoft YaHei", "Yu Gothic", "Malgun Gothic", "Noto Sans Devanagari", "Noto Emoji",
+)  # fmt: skip
+"""Fonts of systems, for letters that DejaVu lacks."""
 
-    return rc_context({"text.parse_math": False})
+
+@contextlib.contextmanager
+def plain_text() -> Generator[None]:
+    """Make texts that are shown as they are: a dollar is no formula, and no letter is an error.
+
+    Letters that DejaVu lacks are taken from a font of the system that has them; without one they
+    are boxes, of which matplotlib warns at each look.
+    """
+    from matplotlib import rc_context  # pyright: ignore[reportUnknownVariableType]
+    from matplotlib.font_manager import fontManager
+
+    there = {font.name for font in fontManager.ttflist}
+    families = ["DejaVu Sans", *(name for name in FURTHER_FONTS if name in there)]
+    with warnings.catch_warnings(), rc_context({"text.parse_math": False, "font.family": families}):
+        warnings.filterwarnings("ignore", r"Glyph \d+ .*missing from")
+        yield
 
 
 def entitle(drawing: Figure, title: str) -> None:
@@ -212,6 +231,6 @@ def image(drawing: Figure, kind: str, transparent: bool = False) -> bytes:
     file = io.BytesIO()
     # The same figure is the same file: no date, no random names.
     undated: Any = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
-    with rc_context({"svg.hashsalt": "rooflm"}):
+    with plain_text(), rc_context({"svg.hashsalt": "rooflm"}):
         drawing.savefig(file, format=kind, metadata=undated, transparent=transparent)
     return file.getvalue()

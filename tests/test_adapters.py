@@ -15,6 +15,7 @@ from rooflm.calc.adapters import (
     adapted,
     adapters_bytes,
     distinct_adapters,
+    operators,
     parameters_of_one,
 )
 from rooflm.calc.attention import Attention
@@ -24,7 +25,7 @@ from rooflm.calc.explain import explain
 from rooflm.calc.letters import dimensions
 from rooflm.calc.mlp import MLP
 from rooflm.calc.model import Group, Model, parameters, total_parameters
-from rooflm.calc.passes import BF16, decode, prefill
+from rooflm.calc.passes import BF16, Segment, decode, prefill
 from rooflm.calc.presets import find_model
 from rooflm.calc.sweep import step_row, sweep
 
@@ -244,3 +245,33 @@ def test_what_is_not_known_is_refused(rooflm: Terminal, words: str, part: str) -
 
     assert ran.code == 2
     assert part in ran.err
+
+
+def test_what_adapters_move_and_keep_is_counted_by_hand() -> None:
+    """Rank 16 on four matrices of 4096 x 4096, in a pass of 4 + 2 * 3 rows.
+
+    Each factor reads its input; the second reads what it adds to and writes it: 4096 + 2 * 16 +
+    2 * 4096 numbers a matrix and row. While q, k and v change, the input, its copy and all of the
+    three are there.
+    """
+    model = adapted(find_model("llama-2-7b"), Adapters(16, targets="attention"))
+    segments = [Segment(4, 1, 99), Segment(2, 3, 50)]
+    (op,) = operators(model, only(model.groups), segments, BF16)
+
+    assert op.flops == 2 * 4 * 16 * (4096 + 4096) * 10
+    assert op.activation_bytes == 2 * 4 * (4096 + 2 * 16 + 2 * 4096) * 10
+    assert op.live_bytes == 2 * (2 * 4096 + 3 * (16 + 4096)) * 10
+    assert adapters_bytes(find_model("llama-2-7b"), BF16) == 0
+
+
+def test_layers_without_targets_execute_nothing() -> None:
+    """Of Jamba's layers those with attention have adapters; biases of GPT-2 are no matrices."""
+    model = adapted(find_model("jamba-v0.1"), Adapters(8, targets="attention"))
+    listed = {
+        type(group.mixer).__name__: len(list(operators(model, group, decode(1, 9), BF16)))
+        for group in model.groups
+    }
+    assert listed == {"Mamba": 0, "Attention": 1}
+
+    gpt2 = adapted(find_model("gpt2"), Adapters(8))
+    assert parameters_of_one(gpt2) == 12 * 8 * (4 * (768 + 768) + 2 * (768 + 3072))

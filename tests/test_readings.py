@@ -253,3 +253,16 @@ def test_sympy_and_numpy_are_imported_only_where_asked_for() -> None:
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
     assert ran.returncode == 0, ran.stderr
+
+
+def test_a_measured_curve_is_straight_between_logarithms() -> None:
+    """Points (1, 2), (4, 8), (16, 4): halfway in logarithms is the root of the product.
+
+    Below the first it stays, beyond the last it goes on with the last slope, -1/2.
+    """
+    knots = ((1.0, 2.0), (4.0, 8.0), (16.0, 4.0))
+    sizes = (0.5, 1, 2, 4, 8, 16, 64)
+    wanted = (2, 2, 4, 8, 32**0.5, 4, 2)
+
+    assert [readings.interpolated(x, knots) for x in sizes] == pytest.approx(wanted, rel=1e-12)
+    assert readings.interpolated(np.array(sizes), knots) == pytest.approx(wanted, rel=1e-12)

@@ -249,6 +249,25 @@ measure: [engine.blocks, engine.tokens, fits]
     assert all_["fits"] is half["fits"] is True
 
 
+@pytest.mark.parametrize("same", ["block: 16", "chunk: 4096", "output_tokens: 128", "prompt: 1Ki"])
+def test_what_is_usual_is_no_variant(same: str, tmp_path: Path) -> None:
+    """A default that is spelt out, and a chunk that is longer than the prompt, change nothing."""
+    phase = "request" if "output" in same else "prefill"
+    base = f"base: {{model: gpt2, on: h100-sxm, phase: {phase}}}\n"
+    text = f"{base}variants: {{a: base, b: {{{same}}}}}\n"
+    with pytest.raises(RooflmError, match="changes nothing"):
+        ready_of(tmp_path, text)
+
+
+def test_letters_that_a_font_lacks_are_no_error(rooflm: Terminal, tmp_path: Path) -> None:
+    """A title in Chinese with a symbol is drawn, whatever fonts there are, without a warning."""
+    figure = "figures: [{kind: sweep, name: a, title: 批量 \U0001f680}]"
+    path = written(tmp_path, BASE + f"title: 批量\ngrid: {{batch: [1, 8]}}\n{figure}\n")
+    ran = rooflm("study", path, "--quiet", "--figures", str(tmp_path))
+
+    assert (ran.code, (tmp_path / "a.svg").exists()) == (0, True)
+
+
 def test_variants_may_differ_in_traffic_alone(tmp_path: Path) -> None:
     """Another rate is another variant, though model and machine are the same."""
     base = "command: serve\nbase: {model: llama-3-8b, on: h100-sxm, requests: 9}\n"
