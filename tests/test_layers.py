@@ -180,6 +180,9 @@ def test_the_batch_that_ends_the_advantage_is_the_first() -> None:
     even = row["even_batch"]
     assert speedup(even) <= 1 < speedup(even - 1)
     assert row["tokens_per_s"] == pytest.approx(32 / row["time_s"], rel=1e-12)
+    # A block has 32 rows, and 64 blocks have 2,048: the ridge of an H100 in 16 bits lies at 295.
+    two = sweep_diffusion(case, [1, 64], [1024], block=32, steps=8)["rows"]
+    assert [row["regime"] for row in two] == ["memory", "compute"]
 
 
 def test_diffusion_over_windows_or_states_is_refused() -> None:
