@@ -79,7 +79,7 @@ def _rows(case: Case, places: Sequence[Place]) -> list[dict[str, Any]]:
         with contextlib.suppress(RooflmError):
             head = _head(case)
             rows = grid_rows(case, batches, contexts)
-            return [head | row | of_each_device(row) | {"reason": None} for row in rows]
+            return [_whole(head, row) for row in rows]
     return [compared(case, place) for place in places]
 
 
@@ -92,12 +92,16 @@ def _head(case: Case) -> dict[str, Any]:
     }
 
 
+def _whole(head: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
+    return head | row | of_each_device(row) | {"reason": None}
+
+
 def compared(case: Case, place: Place) -> dict[str, Any]:
     """Answer one row."""
     head = _head(case)
     try:
         row = _figures(case, place)
-        return head | row | of_each_device(row) | {"reason": None}
+        return _whole(head, row)
     except RooflmError as e:
         return head | _memory_only(case, place) | {"reason": str(e)}
 

@@ -88,7 +88,7 @@ def at_points(expression: Any) -> Numbers:
 
 def _numbers(symbol: Any) -> Numbers:
     """Choose the numbers that a symbol stands for, small ones as often as large ones."""
-    if not (symbol.is_positive or symbol.is_positive is None):
+    if symbol.is_positive is False:
         return ()
     draw = random.Random(symbol.name)
     top = math.log(LARGEST)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from .entries import build_machine, build_model
 from .errors import RooflmError, either, nearest, printable
@@ -18,6 +18,8 @@ from .names import plain_name, same_chip, same_dimensions
 from .plain import is_map
 from .schema import DIMENSIONS, HARDWARE, MODEL, Field, check
 from .yamlfile import Block, is_file, load, load_block, read_text, top_keys
+
+T = TypeVar("T")
 
 HOME = Path(__file__).resolve().parents[1]
 MODELS_FILE = HOME / "models.yaml"
@@ -65,10 +67,7 @@ def find_model(
         found = text
     elif (found := read_model_file(text)) is None:
         if not changes:
-            name, _ = _named(text, MODELS_FILE, "model", MODEL, more)
-            if name is not None:
-                return _shipped_model(name)
-            return build_model(*_find(text, MODELS_FILE, "model", MODEL, more))
+            return _built(text, MODELS_FILE, "model", MODEL, more, build_model)
         from .changes import changed
 
         return changed(lambda: _find(text, MODELS_FILE, "model", MODEL, more), changes)
@@ -115,22 +114,7 @@ def find_machine(text: str | Machine, more: str | None = None) -> Machine:
     if re.fullmatch(r"[0-9]+ ?x ?[a-z].*", text):
         fix = "Write NODESxDEVICESxNAME, such as 8xh100-sxm or 2x8xh100-sxm."
         raise RooflmError(f"'{text}' is several devices", "--on", fix)
-    name, _ = _named(text, HARDWARE_FILE, "hardware", HARDWARE, more)
-    if name is not None:
-        return _shipped_machine(name)
-    return build_machine(*_find(text, HARDWARE_FILE, "hardware", HARDWARE, more))
-
-
-@cache
-def _shipped_model(name: str) -> Model:
-    """Build a preset once: no one changes a model."""
-    return build_model(name, load_block(preset_text(MODELS_FILE), name, MODELS_FILE.name))
-
-
-@cache
-def _shipped_machine(name: str) -> Machine:
-    """Build the preset of a machine once."""
-    return build_machine(name, load_block(preset_text(HARDWARE_FILE), name, HARDWARE_FILE.name))
+    return _built(text, HARDWARE_FILE, "hardware", HARDWARE, more, build_machine)
 
 
 def preset_of(name: str) -> str | None:
@@ -203,6 +187,23 @@ def _find(
         return _from_file(own, what, fields)
     name, _ = _resolve(text, presets, what, _names_beside(more, what, fields))
     return name, load_block(preset_text(presets), name, presets.name)
+
+
+def _built(
+    text: str, presets: Path, what: str, fields: Mapping[str, Any], more: str | None,
+    build: Callable[[str, Block], T],
+) -> T:  # fmt: skip
+    """Build what a name means, a shipped preset once: no one changes a model or a machine."""
+    own = _own_name(text, presets, what, fields, more)
+    if own is not None:
+        return build(*_from_file(own, what, fields))
+    name, _ = _resolve(text, presets, what, _names_beside(more, what, fields))
+    return _shipped(presets, name, build)
+
+
+@cache
+def _shipped(presets: Path, name: str, build: Callable[[str, Block], T]) -> T:
+    return build(name, load_block(preset_text(presets), name, presets.name))
 
 
 def _named(

@@ -32,7 +32,7 @@ from .output import flatten
 from .plain import is_list, is_number
 from .quantities import further, names_of
 from .study_file import COLUMNS, SERVED, Drawn, Study, located
-from .sweep import FEW_POINTS, grid_columns, of_each_device
+from .sweep import FEW_POINTS, grid_columns, of_each_device, takes_arrays
 from .typed import given, parse_costs
 from .units import parse_counts
 
@@ -62,13 +62,14 @@ MOST_CHECKED = 200
 """Cases that are made before any is answered, so that a mistake is told at once."""
 ABSENT = {"state_bytes": 0, "adapters_bytes": 0, "host_bytes": 0, "devices": 1}
 """Columns that a sweep has only where there is something, and what they are elsewhere."""
-UNCASED = (*dict.fromkeys((*WORK, *DENOISED, *COSTED, *HANDOFF, *DRAFTED, *INNER, *SERVED, *MEMORY,
-                           "p", "q", "draft_cost")),)  # fmt: skip
+UNCASED = (*WORK, *DENOISED, *COSTED, *HANDOFF, *DRAFTED, *INNER, *SERVED, *MEMORY,
+           "p", "q", "draft_cost")  # fmt: skip
 """Options that a case does not hold."""
 ELSEWHERE = (
     "Keys of the command's JSON are measured, for a sweep those of show, fit and roofline too; "
     "plan, levers, solve and quantize answer by themselves."
 )
+"""Where a quantity is told that is near to none of a study."""
 GAPPED = ("model", "on", "weights", "kv", "time_model", "accounting", "engine", "basis")
 """Axes along which some points may have no answer where others have one."""
 
@@ -241,7 +242,7 @@ def _check_twins(study: Study, probes: Mapping[str, Probe]) -> None:
             continue
         # Where a dimension came from makes no other model.
         model = replace(probe.case.model, provenance=(), source="")
-        usual = {"batch": "1", "context": "1024", "phase": "decode", "cost": False}
+        usual = {"batch": "1", "context": "1024", "cost": False}
         rest = {k: usual.get(k) if v is None else v for k, v in group(probe.words, UNCASED).items()}
         work: Any = None
         if study.command == "sweep":
@@ -554,7 +555,7 @@ def _measured(
         points = math.prod(map(len, part.values()))
         if points >= FEW_POINTS and study.command == "sweep":
             case = case_of(words)
-            if len(case.ranks) <= 1 and steps_of(study, words, case):
+            if takes_arrays(case, points) and steps_of(study, words, case):
                 # What lacks a rate has rows with the reason.
                 with contextlib.suppress(RooflmError):
                     return _by_arrays(words, case, part, wanted)

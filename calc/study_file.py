@@ -341,8 +341,8 @@ def known_options(command: str) -> dict[str, Any]:
     if command == "fit":
         return {name: said for name, said in OPTIONS.items() if name in FITTED_OPTIONS} | MEMORY
     without = _SPECULATED if command == "sweep" else _SWEPT
-    served = SERVED.keys() - SHARED_NAMES | RESERVED
-    return {n: said for n, said in OPTIONS.items() if n not in without and n not in served}
+    others = SERVED.keys() - SHARED_NAMES | RESERVED
+    return {n: said for n, said in OPTIONS.items() if n not in without and n not in others}
 
 
 def about(option: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..calc.errors import RooflmError
 from ..calc.output import Page, Table
-from ..calc.plain import is_map
+from ..calc.plain import is_map, is_number
 from ..calc.yamlfile import read_text
 
 HEADS = (
@@ -85,18 +85,18 @@ def _wrong_key(row: Mapping[str, Any]) -> str | None:
     if measured:
         usable |= {key: _is_positive(row.get(key)) for key in POSITIVE}
         usable |= {key: row.get(key) is None or _is_positive(row[key]) for key in KNOWN}
-        usable |= {key: row.get(key) is None or _is_number(row[key]) for key in ERRORS}
+        usable |= {key: row.get(key) is None or _is_finite(row[key]) for key in ERRORS}
         usable["kernels"] = is_map(row.get("kernels"))
         usable["parts"] = isinstance(row.get("parts"), list)
     return next((key for key, is_usable in usable.items() if not is_usable), None)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+def _is_finite(value: Any) -> bool:
+    return is_number(value) and isfinite(value)
 
 
 def _is_positive(value: Any) -> bool:
-    return _is_number(value) and value > 0
+    return _is_finite(value) and value > 0
 
 
 def page(answer: Mapping[str, Any]) -> Page:
