@@ -99,6 +99,7 @@ def parse(text: str, where: str) -> Expression:
         ) from None
     names: dict[str, None] = {}
     _check(tree, names, where, 0)
+    _check_figures(tree, text.strip(), where)
     return Expression(text.strip(), tree, tuple(names))
 
 
@@ -136,6 +137,24 @@ def _check(node: ast.AST, names: dict[str, None], where: str, depth: int) -> Non
         what = f"'{printable(ast.unparse(node), 40)}' is not allowed in arithmetic"
         fix = f"Numbers, columns, + - * / ** and {', '.join(FUNCTIONS)} are."
         raise RooflmError(what, where, fix)
+
+
+def _check_figures(node: ast.AST, text: str, where: str) -> bool:
+    """Refuse a part without columns that is no number, as 9**9**9 or 1/0: it is none at any point.
+
+    Returns whether a part is without columns.
+    """
+    if dotted(node) is not None:
+        return False
+    parts = node.args if isinstance(node, ast.Call) else list(ast.iter_child_nodes(node))
+    inner = [_check_figures(part, text, where) for part in parts if isinstance(part, ast.expr)]
+    if not all(inner):
+        return False
+    if isinstance(node, ast.expr) and Expression("", node, ()).value({}) is None:
+        shown = printable(ast.get_source_segment(text, node) or text, 40)
+        what = f"'{shown}' is no number"
+        raise RooflmError(what, where, "It is too large, or cannot be worked out.")
+    return True
 
 
 def _check_call(node: ast.Call, where: str) -> None:

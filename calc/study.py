@@ -65,11 +65,26 @@ ABSENT = {"state_bytes": 0, "adapters_bytes": 0, "host_bytes": 0, "devices": 1}
 UNCASED = (*WORK, *DENOISED, *COSTED, *HANDOFF, *DRAFTED, *INNER, *SERVED, *MEMORY,
            "p", "q", "draft_cost")  # fmt: skip
 """Options that a case does not hold."""
+USUAL_TRAFFIC: Mapping[str, Any] = {
+    "requests": "2000", "prompt": "512", "output_tokens": "128", "seed": "0", "block": "16",
+    "arrivals": "poisson", "scheduler": "chunked", "routing_policy": "round-robin",
+    "max_batched_tokens": "2048",
+}  # fmt: skip
+"""What live traffic is where nothing is said, as `rooflm serve --help` tells."""
 ELSEWHERE = (
     "Keys of the command's JSON are measured, for a sweep those of show, fit and roofline too; "
     "plan, levers, solve and quantize answer by themselves."
 )
 """Where a quantity is told that is near to none of a study."""
+ANSWERED_BY = {
+    "plan": ("fewest_devices", "frontier", "layouts", "qualifying", "rejected", "nearest"),
+    "levers": ("lever", "acts_on", "speedup", "throughput_gain", "cost_kept", "memory_kept",
+               "not_tried"),
+    "solve": ("unknown", "value", "formula", "definitions", "valid_for"),
+    "quantize": ("bits", "code", "restored", "scale", "zero_point", "snr_db", "mse",
+                 "bits_per_weight", "max_error", "error_bound"),
+}  # fmt: skip
+"""Keys in JSON of commands that search or take other inputs, and are no commands of a study."""
 GAPPED = ("model", "on", "weights", "kv", "time_model", "accounting", "engine", "basis")
 """Axes along which some points may have no answer where others have one."""
 
@@ -143,7 +158,8 @@ def prepare(study: Study) -> Ready:
     for i, name in enumerate(study.measure):
         if name not in known and name not in keys:
             what = f"no quantity '{printable(name, 40)}' in this study"
-            close = nearest(name, [*known, *_all_names(probes)]) or ELSEWHERE
+            near = nearest(name, [*known, *_all_names(probes)])
+            close = _answered_by(name) or near or ELSEWHERE
             if name.startswith("engine.") and study.command != "fit":
                 close = "Say command: fit."
             raise RooflmError(what, study.text.where("measure", i), close)
@@ -157,6 +173,15 @@ def prepare(study: Study) -> Ready:
     return Ready(
         study, tuple(columns), keys, measured, expect, figures, probes, "reason" in columns
     )
+
+
+def _answered_by(name: str) -> str:
+    """Say which command answers a quantity that no study measures, or nothing."""
+    parts = name.split(".")
+    for command, keys in ANSWERED_BY.items():
+        if parts[0] == command or parts[-1] in keys:
+            return f"rooflm {command} answers it, by itself."
+    return ""
 
 
 def _check_axes(study: Study) -> None:
@@ -243,8 +268,12 @@ def _check_twins(study: Study, probes: Mapping[str, Probe]) -> None:
         # Where a dimension came from makes no other model.
         model = replace(probe.case.model, provenance=(), source="")
         usual = {"batch": "1", "context": "1024", "cost": False}
+        usual |= USUAL_TRAFFIC if study.command == "serve" else {}
         rest = {k: usual.get(k) if v is None else v for k, v in group(probe.words, UNCASED).items()}
         work: Any = None
+        if study.command == "fit":
+            work = _in_place(study, name, _reserved)
+            rest = {k: v for k, v in rest.items() if k not in MEMORY or work is None}
         if study.command == "sweep":
             # What is usual may be spelt out, and a chunk may be longer than its prompt.
             rest = {k: v for k, v in rest.items() if k not in WORK}
@@ -258,6 +287,20 @@ def _check_twins(study: Study, probes: Mapping[str, Probe]) -> None:
                 said = f"the variant '{name}' changes nothing: it is '{twin}' in other words"
                 raise RooflmError(said, study.text.where("variants", name))
         seen.append((what, name))
+
+
+def _reserved(study: Study, variant: str) -> list[dict[str, Any]] | None:
+    """Tell what an engine reserves along all axes: a default that is spelt out is the same there.
+
+    None where the axes are long; the options are compared as they are typed then.
+    """
+    combos = list(itertools.islice(combinations(study), MOST_PROBES + 1))
+    if len(combos) > MOST_PROBES:
+        return None
+    told = [fitted(words_of(study, variant, combo)).get("engine", {}) for combo in combos]
+    # An input that is typed is told as given, with the same figures.
+    return [{k: v for k, v in flatten(t).items() if not k.endswith((".given", ".source"))}
+            for t in told]  # fmt: skip
 
 
 def _plainly(value: Any) -> Any:

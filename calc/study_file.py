@@ -45,6 +45,8 @@ from .units import parse_counts, parse_time
 from .yamlfile import Key, load, read_text
 
 COMMANDS = ("sweep", "speculate", "serve", "fit")
+ALONE = ("plan", "levers", "solve", "quantize")
+"""Commands whose answers are no points, by which no study is answered."""
 MOST_STUDY_POINTS = 10**7
 """Points that a study may have: a file of some gigabytes."""
 MOST_VARIANTS = 100
@@ -218,7 +220,12 @@ def read_study(path: str) -> Study:
     text = _merged(Path(path), ())
     value = text.value
     _known(value, TOP, text, ())
-    command = _choice(value.get("command", "sweep"), COMMANDS, text.where("command"))
+    command = value.get("command", "sweep")
+    if command in ALONE:
+        what = f"'{command}' answers by itself, and no points of a study"
+        fix = f"Run rooflm {command}, or take {either(list(COMMANDS))}."
+        raise RooflmError(what, text.where("command"), fix)
+    command = _choice(command, COMMANDS, text.where("command"))
     base = _options(value.get("base", {}), command, text, ("base",))
     variants = _variants(value.get("variants"), base, command, text)
     axes, zipped = _grid(value.get("grid", {}), command, text)

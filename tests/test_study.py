@@ -268,6 +268,32 @@ def test_letters_that_a_font_lacks_are_no_error(rooflm: Terminal, tmp_path: Path
     assert (ran.code, (tmp_path / "a.svg").exists()) == (0, True)
 
 
+def test_the_pool_of_an_engine_is_that_of_its_worked_example(tmp_path: Path) -> None:
+    """Blocks and tokens are those of t20_vllm_kv_budget in golden/engine_memory.yaml, by hand."""
+    text = """command: fit
+base: {model: llama-3-8b, on: h100-sxm, engine: vllm, utilization: 0.9, max_len: 4096,
+       peak_activation: 1.5GB, non_torch: 0.5GB, graphs: 0GB}
+measure: [engine.blocks, engine.tokens]
+expect: [{engine.blocks: 28089, engine.tokens: 449424}]
+"""
+    (row,) = all_rows(ready_of(tmp_path, text))
+
+    assert (row["engine.blocks"], row["engine.tokens"]) == (28089, 449424)
+
+
+@pytest.mark.parametrize(
+    "typed",
+    ["plan llama-3-8b --on h100-sxm --devices 1", "levers llama-3-8b --on h100-sxm",
+     "solve batch llama-3-8b --on h100-sxm --latency 20ms", "quantize --values 1,2 --scale 1"],
+)  # fmt: skip
+def test_what_other_commands_answer_are_keys_of_theirs(rooflm: Terminal, typed: str) -> None:
+    """A quantity that a study refuses as another command's stands in the JSON of that command."""
+    ran = rooflm(*typed.split(), "--format", "json")
+
+    for key in STUDY.ANSWERED_BY[typed.split()[0]]:
+        assert f'"{key}":' in ran.out, key
+
+
 def test_variants_may_differ_in_traffic_alone(tmp_path: Path) -> None:
     """Another rate is another variant, though model and machine are the same."""
     base = "command: serve\nbase: {model: llama-3-8b, on: h100-sxm, requests: 9}\n"
@@ -465,8 +491,8 @@ def test_only_arithmetic_is_read(tmp_path: Path, text: str) -> None:
 
 def test_what_cannot_be_worked_out_is_nothing(tmp_path: Path) -> None:
     """A division by zero, a root of less than nothing, a number beyond all: no value, no crash."""
-    text = BASE + "measure: [time_s, batch]\nderive: {a: time_s/0, b: (-8)**0.5 + time_s, "
-    text += "c: 10**10**10, d: 'sqrt(-time_s)', e: a + 1}\n"
+    text = BASE + "measure: [time_s, batch]\nderive: {a: time_s/0, b: (time_s - 8)**0.5, "
+    text += "c: (time_s + 10)**10**3, d: 'sqrt(-time_s)', e: a + 1}\n"
     row = all_rows(ready_of(tmp_path, text))[0]
 
     assert [row[k] for k in "abcde"] == [None] * 5
@@ -586,7 +612,20 @@ WRONG = {
     "base: {model: llama-2-13, on: h100-sxm}": ("1:8", "llama-2-13b"),
     "base: {on: h100-sxm}": ("1:1", "no model is named"),
     "base: {model: llama-2-13b}": ("1:1", "no machine is named"),
-    BASE + "command: quantize": ("2:1", "Known: sweep, speculate, serve or fit"),
+    BASE + "command: quantize": ("2:1", "Run rooflm quantize"),
+    BASE + "command: show": ("2:1", "Known: sweep, speculate, serve or fit"),
+    BASE + "measure: [bits]": ("2:11", "rooflm quantize answers it"),
+    BASE + "measure: [plan.devices]": ("2:11", "rooflm plan answers it"),
+    BASE + "measure: [time_s]\nderive: {x: 9**9**9}": ("3:10", "'9**9**9' is no number"),
+    BASE + "measure: [time_s]\nderive: {x: time_s * (1 / 0)}": ("3:10", "'1 / 0' is no number"),
+    "command: fit\nbase: {model: llama-3-8b, on: h100-sxm, engine: vllm}\n"
+    "grid: {max_len: [1k, 2k]}\nvariants: {a: base, b: {utilization: 0.92, block: 16}}": (
+        "4:21", "it is 'a' in other words"
+    ),
+    "command: serve\nbase: {model: llama-3-8b, on: h100-sxm, rate: 1, requests: 2}\n"
+    "variants: {a: base, b: {block: 16, seed: 0, max_batched_tokens: 2Ki, prompt: 512}}": (
+        "3:21", "it is 'a' in other words"
+    ),
     BASE + "measure: [engine.tokens]": ("2:11", "Say command: fit"),
     BASE + "measure: [elasticity]": ("2:11", "answer by themselves"),
     "base: [1]": ("1:1", "is a mapping"),
