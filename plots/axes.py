@@ -38,7 +38,7 @@ def digits(value: float) -> str:
 
 
 @lru_cache(4096)
-def points(text: str, size: float = SMALL) -> float:
+def points(text: str, size: float = SMALL, weight: str = "normal") -> float:
     """Measure the width of a line of text [pt]."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
@@ -46,7 +46,7 @@ def points(text: str, size: float = SMALL) -> float:
     if not text.strip():
         return 0.0
     width, _, _ = text_to_path.get_text_width_height_descent(
-        text, FontProperties(size=size), text.count("$") > 1
+        text, FontProperties(size=size, weight=weight), text.count("$") > 1
     )
     return float(width)
 

@@ -119,14 +119,30 @@ def plain_text() -> Generator[None]:
 
 
 def entitle(drawing: Figure, title: str) -> None:
-    """Put a title above a figure that is drawn, and above its legend."""
-    drawing.set_figheight(drawing.get_figheight() + 1.5 * LINE)
+    """Put a title above a figure and its legend, in as many lines as its width asks for."""
     how: Any = {"size": USUAL + 1, "weight": "bold"}
     with plain_text():
+        lines = _lines(title, 72 * drawing.get_figwidth() - 18, how)
+        drawing.set_figheight(drawing.get_figheight() + (0.5 + len(lines)) * LINE)
         if drawing.legends:
-            drawing.legends[0].set_title(title, prop=how)
+            drawing.legends[0].set_title("\n".join(lines), prop=how)
         else:
-            drawing.suptitle(title, x=0.01, ha="left", **how)
+            drawing.suptitle("\n".join(lines), x=0.01, ha="left", **how)
+
+
+def _lines(title: str, room: float, how: Mapping[str, Any]) -> list[str]:
+    """Break a title between its words, and within them where it must be; room: its width [pt]."""
+    import textwrap
+
+    from .axes import points
+
+    most = max(len(title), 1)
+    while True:
+        lines = textwrap.wrap(title, most, break_on_hyphens=False)
+        widest = max((points(line, **how) for line in lines), default=0.0)
+        if widest <= room or most == 1:
+            return lines
+        most = max(1, min(most - 1, int(most * room / widest) + 2))
 
 
 def subject(answer: Mapping[str, Any]) -> list[str]:
