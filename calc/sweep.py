@@ -13,6 +13,7 @@ from .case import (
     figures,
     fullest_memory,
     limits,
+    max_sequences,
     regime,
     slowest,
 )
@@ -28,6 +29,8 @@ from .timing import sending_time
 from .units import show_gb, show_number
 
 MOST_ROWS = 10**6
+MOST_LARGEST = 8
+"""Contexts of which a sweep tells the largest batch that fits: as many as a figure has lines."""
 FEW_POINTS = 500
 """Below this many points the scalar reading is faster than importing numpy."""
 
@@ -89,7 +92,18 @@ def sweep(case: Case, batches: Sequence[int], contexts: Sequence[int]) -> dict[s
         if takes_arrays(case, len(batches) * len(contexts))
         else [step_row(case, case.step(B, S), B, S) for S in contexts for B in batches]
     )
-    return frame(case, "decode", rows, contexts)
+    return frame(case, "decode", rows, contexts) | {"largest": largest_batches(case, contexts)}
+
+
+def largest_batches(case: Case, contexts: Sequence[int]) -> list[dict[str, int]]:
+    """Tell the largest batch that fits at each context, in their order.
+
+    Of more than `MOST_LARGEST` contexts nothing is told: each takes a search of its own.
+    """
+    each = dict.fromkeys(contexts)
+    if len(each) > MOST_LARGEST:
+        return []
+    return [{"context_tokens": S, "max_sequences": max_sequences(case, S)} for S in each]
 
 
 def takes_arrays(case: Case, points: int) -> bool:

@@ -28,7 +28,7 @@ class Kind:
 
 KINDS = {
     "sweep": Kind(
-        "Time and throughput against batch, with the last batch drawn that fits.",
+        "Time and throughput against batch, with the largest batch that fits.",
         "sweep", ("latency_s",),
     ),
     "roofline": Kind(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..calc.labels import Quantity, quantity
@@ -15,15 +15,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-LAST = "last batch drawn that fits"
+LAST, EXACT = "last batch drawn that fits", "largest batch that fits"
 
 
 def draw(answer: Answer, latency_s: float | None = None) -> Figure:
     """Draw time and throughput of every row against its batch, a line for what else differs.
 
-    What does not fit is dotted, with hollow points; a vertical line stands at the last batch of a
-    series that is drawn and fits; one that is not drawn may fit as well. latency_s: the most that
-    a step may take [s]; of each series the largest batch that fits and keeps it is ringed.
+    What does not fit is dotted, with hollow points. A vertical line stands at the largest batch of
+    a series that fits, where the answer tells it for each that stops fitting; else at the last one
+    that is drawn and fits, beyond which one that is not drawn may fit as well. latency_s: the most
+    that a step may take [s]; of each series the largest batch that fits and keeps it is ringed.
     """
     time = "e2e_s" if any(row.get("e2e_s") for row in answer.get("rows") or ()) else "time_s"
     rows = drawable(answer, "sweep", "batch", time, "tokens_per_s")
@@ -39,7 +40,8 @@ def draw(answer: Answer, latency_s: float | None = None) -> Figure:
     for ax, shown in zip(axes, panels, strict=True):
         for i, line in enumerate(lines):
             _line(ax, line, shown, PALETTE[i], MARKERS[i], mixed)
-    walls = _walls(axes, lines)
+    at, wall = _capacities(answer, lines)
+    walls = _walls(axes, lines, at, wall)
     if latency_s is not None:
         _latency(axes, lines, panels, latency_s)
     batches = {row["batch"] for row in rows}
@@ -57,7 +59,7 @@ def draw(answer: Answer, latency_s: float | None = None) -> Figure:
     if any(not fits(row) for row in rows):
         told.append(hollow_entry(linestyle=":"))
     if walls:
-        told.append((line_handle(linewidth=0.9, linestyle=(0, (8, 3))), LAST))
+        told.append((line_handle(linewidth=0.9, linestyle=(0, (8, 3))), wall))
     legend(drawing, told)
     return drawing
 
@@ -92,16 +94,49 @@ def _points(rows: list[Row], shown: Quantity) -> tuple[list[float], list[float]]
     return [row["batch"] for row in rows], [shown.of(row) for row in rows]
 
 
-def _walls(axes: list[Any], lines: Sequence[Series]) -> dict[int, str]:
-    """Draw a vertical line at the last batch that fits of each series that stops fitting.
+def _capacities(answer: Answer, lines: Sequence[Series]) -> tuple[dict[int, int], str]:
+    """Find the wall of each series that stops fitting, by its place, and what all walls are.
 
-    Returns the batches with the colours of their names.
+    They are of one sort, so that one name in the legend says what they are.
+    """
+    last: dict[int, int] = {}
+    exact: dict[int, int] = {}
+    for i, line in enumerate(lines):
+        fitting = [row["batch"] for row in line.rows if fits(row)]
+        beyond = [row["batch"] for row in line.rows if not fits(row)]
+        if not fitting or not beyond:
+            continue
+        last[i] = max(fitting)
+        told = _told(answer, line)
+        # A service's bound on sequences has the same key, but is no capacity of its memory.
+        if told is not None and last[i] <= told < min(beyond):
+            exact[i] = told
+    return (exact, EXACT) if len(exact) == len(last) else (last, LAST)
+
+
+def _told(answer: Answer, line: Series) -> int | None:
+    """Take what an answer says of the largest batch of a series; None where it says nothing.
+
+    Rows of a study that measures it have it themselves; a sweep tells it of each context.
+    """
+    found = {row.get("max_sequences") for row in line.rows}
+    if found == {None}:
+        each = {of["context_tokens"]: of["max_sequences"] for of in answer.get("largest") or ()}
+        found = {each.get(row.get("context_tokens")) for row in line.rows}
+    return found.pop() if len(found) == 1 else None
+
+
+def _walls(
+    axes: list[Any], lines: Sequence[Series], at: Mapping[int, int], wall: str
+) -> dict[int, str]:
+    """Draw a vertical line at the wall of each series that has one.
+
+    at: the batch of each, by the place of its series; wall: what it is. Returns the batches with
+    the colours of their names.
     """
     walls: dict[int, list[int]] = {}
-    for i, line in enumerate(lines):
-        if all(fits(row) for row in line.rows) or not any(fits(row) for row in line.rows):
-            continue
-        walls.setdefault(max(row["batch"] for row in line.rows if fits(row)), []).append(i)
+    for i, batch in at.items():
+        walls.setdefault(batch, []).append(i)
     for ax in axes:
         for batch, own in walls.items():
             for n, i in enumerate(own):
@@ -110,7 +145,7 @@ def _walls(axes: list[Any], lines: Sequence[Series]) -> dict[int, str]:
                 name = f" ({lines[i].label})" if lines[i].label else ""
                 ax.vlines(
                     batch, 0, 1, transform=ax.get_xaxis_transform(), color=PALETTE[i],
-                    linewidth=0.9, linestyle=dash, zorder=1, label=f"_{LAST}{name}",
+                    linewidth=0.9, linestyle=dash, zorder=1, label=f"_{wall}{name}",
                 )  # fmt: skip
     # A name that several share is of none of them.
     return {batch: PALETTE[own[0]] if len(own) == 1 else INK for batch, own in walls.items()}

@@ -23,7 +23,7 @@ from rooflm.plots.heatmap import abbreviated
 from rooflm.plots.kinds import KINDS
 from rooflm.plots.pareto import usual_way
 from rooflm.plots.series import named, series
-from rooflm.plots.style import entitle, figure, marked, save, svg
+from rooflm.plots.style import entitle, figure, marked, plain_text, save, svg
 from rooflm.plots.terminal import chart
 from rooflm.plots.words import spoken, words
 
@@ -253,18 +253,57 @@ def test_a_sweep_holds_the_lecture_s_table() -> None:
 
 
 def test_every_series_has_a_wall_of_its_own_colour() -> None:
-    """Where several stop at one batch their dashes take turns; the legend claims what is drawn."""
+    """Where several stop at one batch their dashes take turns; the legend claims what is drawn.
+
+    By hand: (80e9 - 26.03e9) bytes over 819,200 a token hold 64.3, 64.3 and 16.1 sequences.
+    """
     drawing = draw("sweep", swept(1024, 1025, 4096))
     (legend,) = drawing.legends
 
     for ax in drawing.axes:
         lines = {line.get_label(): line.get_color() for line in ax.lines}
         walls = [(colours_of(w)[0], w.get_segments()[0][0][0]) for w in ax.collections]
-        wanted = zip(("1,024 tokens", "1,025 tokens", "4,096 tokens"), (64, 64, 1), strict=True)
+        wanted = zip(("1,024 tokens", "1,025 tokens", "4,096 tokens"), (64, 64, 16), strict=True)
         assert walls == [(lines[name], at) for name, at in wanted]
         offsets = [w.get_linestyle()[0][0] for w in ax.collections]
         assert offsets[0] != offsets[1]
-    assert "last batch drawn that fits" in [t.get_text() for t in legend.get_texts()]
+    assert "largest batch that fits" in [t.get_text() for t in legend.get_texts()]
+
+
+@pytest.mark.parametrize(
+    ("told", "wall"),
+    [(70, ("largest batch that fits", 70)), (None, ("last batch drawn that fits", 64)),
+     (300, ("last batch drawn that fits", 64)), (8, ("last batch drawn that fits", 64))],
+)  # fmt: skip
+def test_a_wall_is_exact_where_the_rows_say_so(told: int | None, wall: tuple[str, int]) -> None:
+    """Of rows by hand, 64 fit and 256 do not; a number which contradicts them is no capacity."""
+    answer = study()
+    answer["rows"] = [row | {"max_sequences": told} for row in answer["rows"]]
+    lines = data(draw("sweep", answer))[0]["lines"]
+
+    assert {"label": f"{wall[0]} (MHA)", "x": wall[1]} in lines
+
+
+@pytest.mark.parametrize(
+    "title", ["A title far beyond the width of its figure, " * 3, "时间" * 60, "W" * 150]
+)
+def test_a_long_title_is_wrapped_inside_the_figure(title: str) -> None:
+    """Above a legend and without one, each line ends before the edge; all words are there."""
+    for drawing in (draw("heatmap", study(), y="variant"), draw("sweep", swept(batches=(1,)))):
+        entitle(drawing, title)
+        with plain_text():
+            drawing.draw_without_rendering()
+        text = drawing.legends[0].get_title() if drawing.legends else drawing._suptitle
+        box = text.get_window_extent()
+        assert "".join(text.get_text().split()) == "".join(title.split())
+        assert 0 <= box.x0 < box.x1 <= drawing.bbox.x1
+        assert box.y1 <= drawing.bbox.y1
+
+
+def test_of_many_contexts_no_sweep_searches_the_largest_batch() -> None:
+    """Each takes a search; by hand 53.97e9 bytes over 819,200 a token hold 64.3 of 1,024 tokens."""
+    assert swept()["largest"] == [{"context_tokens": 1024, "max_sequences": 64}]
+    assert swept(*range(1, 10))["largest"] == []
 
 
 def test_long_lines_have_few_markers() -> None:
@@ -823,7 +862,7 @@ def test_data_are_what_the_axes_show() -> None:
 
     fitting, beyond, wall = data(draw("sweep", swept()))[0]["lines"]
     assert (fitting["hollow"], beyond["hollow"]) == (False, True)
-    assert wall == {"label": "last batch drawn that fits", "x": 64}
+    assert wall == {"label": "largest batch that fits", "x": 64}
     speedup = {"batch": 1, "context_tokens": 1, "draft_tokens": 2, "speedup": 1.5}
     lines = data(draw("speculation", {"rows": [speedup]}))[0]["lines"]
     assert {"label": "plain decoding", "y": 1.0} in lines
@@ -838,7 +877,7 @@ def test_data_are_what_the_axes_show() -> None:
         ("sweep", ["1,024 tokens: time of a step [ms] 8.021 at batch [sequences] 1, 23.8 at 64.",
                    "1,024 tokens, what does not fit: time of a step [ms] 71.87 at",
                    "latency asked for: 20 ms at 20.",
-                   "last batch drawn that fits (1,024 tokens) at 64."]),
+                   "largest batch that fits (1,024 tokens) at 64."]),
         ("one point", ["throughput [tokens/s] 1,359 at batch [sequences] 16."]),
         ("memory of variants", ["cache: MHA, batch 1: 20.25; MHA, batch 64: 59.25;",
                                 "capacity, 80.0 GB."]),
