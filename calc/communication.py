@@ -27,7 +27,7 @@ from .experts import Experts, NoFeedForward
 from .layout import Layout, Rank, parts
 from .model import Group, Model, group_names
 from .passes import Operator, Precision, Segment
-from .readings import Q, is_zero, total
+from .readings import Q, is_zero, minimum, total
 
 AllReduce = Literal["ring", "one-shot", "two-shot", "in-switch"]
 Kind = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "point-to-point"]
@@ -50,6 +50,14 @@ class Link:
     """Latency of a message, which has to be measured [s]."""
     all_reduce: AllReduce = "ring"
     """How ranks add up; engines choose by size and have fixed thresholds."""
+    pair_bytes_per_s: Q | None = None
+    """Bandwidth to one other device where each pair has links of its own; None elsewhere [B/s]."""
+
+    def bandwidth(self, ranks: Q) -> Q:
+        """Bandwidth of a device to the others of a group [B/s]."""
+        if self.pair_bytes_per_s is None:
+            return self.bytes_per_s
+        return minimum(self.bytes_per_s, (ranks - 1) * self.pair_bytes_per_s)
 
 
 @dataclass(frozen=True)
@@ -62,10 +70,15 @@ class Links:
     """Between nodes; None where it is not known."""
     node_devices: int = 1
     """Devices of a node [1]."""
+    bridge: str = ""
+    """Name of the near link where it joins a few devices of one node; the far one joins those."""
 
     @property
     def between(self) -> Link:
         """Link between nodes; raises `RooflmError` where none is known."""
+        if self.far is None and self.bridge:
+            what = f"{self.bridge} joins {self.node_devices} devices, and no other link is known"
+            raise RooflmError(what, "--link", "Say --link 31GB, one direction of a device.")
         if self.far is None:
             what = "this layout sends from node to node, and no network between them is known"
             raise RooflmError(what, "--network", "Say --network 50GB, one direction of a device.")
@@ -88,7 +101,7 @@ class Communication:
     @property
     def seconds(self) -> Q:
         """Time of one run [s]."""
-        link = self.link
+        link, bytes_per_s = self.link, self.link.bandwidth(self.ranks)
         match self.kind:
             case "all-reduce":
                 time = ALL_REDUCES[link.all_reduce]
@@ -97,8 +110,8 @@ class Communication:
             case "all-to-all":
                 time = all_to_all_time
             case "point-to-point":
-                return point_to_point_time(self.bytes, link.bytes_per_s, link.latency_s)
-        return time(self.bytes, self.ranks, link.bytes_per_s, link.latency_s)
+                return point_to_point_time(self.bytes, bytes_per_s, link.latency_s)
+        return time(self.bytes, self.ranks, bytes_per_s, link.latency_s)
 
 
 def sent_operators(
@@ -124,7 +137,8 @@ def rank_messages(
         return []
     sent = list(_communication(rank, segments, precision, links.near))
     if any(_far_share(s, rank.layout, links.node_devices) for s in sent):
-        raise RooflmError("no message from node to node was measured", "--engine")
+        beyond = f"beyond {links.bridge}" if links.bridge else "from node to node"
+        raise RooflmError(f"no message {beyond} was measured", "--engine")
     return sent
 
 

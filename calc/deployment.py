@@ -119,10 +119,23 @@ def deploy(case: Case, spread: Spread, node: Node) -> Case:
     if layout is None or layout.devices == 1:
         return case
     how: AllReduce = spread.all_reduce  # pyright: ignore[reportAssignmentType]
-    near = Link(link_of(case.machine, spread, layout), spread.latency_s, how)
-    network = spread.network_bytes_per_s
-    far = None if network is None else Link(network, spread.latency_s, how)
-    links = Links(near, far, node.devices or layout.devices)
+    far, devices = spread.network_bytes_per_s, node.devices or layout.devices
+    pair, beyond = None, ""
+    if spread.link_bytes_per_s is not None:
+        near = spread.link_bytes_per_s
+    else:
+        name = _link_name(case.machine, layout, devices)
+        near, pair = case.machine.links.get(name, float("inf")), case.machine.pairs.get(name)
+        joins = case.machine.bridges.get(name, devices)
+        if joins < min(devices, layout.devices):
+            others = [rate for other, rate in case.machine.links.items() if other != name]
+            far, devices, beyond = max(others, default=None), joins, name
+    links = Links(
+        Link(near, spread.latency_s, how, pair),
+        None if far is None else Link(far, spread.latency_s, how),
+        devices,
+        beyond,
+    )
     return replace(case, ranks=tuple(shard(case.model, layout)), links=links)
 
 
@@ -133,14 +146,18 @@ def joined(machine: Machine, layout: Layout | None) -> bool:
     return layout.tp == layout.pp == layout.dp == 1
 
 
-def link_of(machine: Machine, spread: Spread, layout: Layout) -> float:
-    """Bandwidth between devices of a node: what was typed, or the machine's fastest link [B/s]."""
-    if spread.link_bytes_per_s is not None:
-        return spread.link_bytes_per_s
-    if machine.links:
-        return max(machine.links.values())
+def _link_name(machine: Machine, layout: Layout, devices: int) -> str:
+    """Choose the link between the devices of a node: the fastest that joins them.
+
+    devices: of a node [1]. A bridge joins fewer than a node has: it is taken in one node alone,
+    where messages beyond it go over the next link; "" where nothing is sent.
+    """
+    one_node = layout.devices <= devices
+    links = [n for n in machine.links if one_node or machine.bridges.get(n, devices) >= devices]
+    if links:
+        return max(links, key=lambda name: machine.links[name])
     if joined(machine, layout):
-        return float("inf")
+        return ""
     what = f"no link between devices of {machine.name} is known"
     raise RooflmError(what, "--link", "Say --link 450GB, one direction of a device a second.")
 
@@ -185,17 +202,28 @@ def told(case: Case, timed: bool = True, bound: bool = False) -> list[str]:
         "tokens/s that of all; --batch counts the sequences of all replicas"
     ]
     if timed and layout.tp * layout.pp * layout.dp > 1:
-        speed = f"{near.bytes_per_s / 1e9:,.4g} GB/s one way"
-        said.append(
-            f"messages: {near.all_reduce} all-reduce over {speed}, {1e6 * float(near.latency_s):g} "
-            "us a message (--link-latency), none overlapped with compute"
-        )
+        speed = f"{near.bandwidth(max(2, layout.tp)) / 1e9:,.4g} GB/s one way"
+        sent = f"{near.all_reduce} all-reduce over {speed}"
+        if near.latency_s or bound or case.constants is None:
+            sent += f", {1e6 * float(near.latency_s):g} us a message (--link-latency)"
+        if not bound and case.constants is not None:
+            sent += " in bounds; estimates have all-reduces as timed, and no less than that"
+        said.append(f"messages: {sent}; none overlapped with compute")
         if bound and layout.tp > 1 and not near.latency_s:
             said.append(
                 "messages of small models take their latency, which no bound has: they gain less "
                 "from --tp than is shown; --link-latency 10us, say, puts it in"
             )
-        if links.far is not None:
+        if links.bridge:
+            said.append(
+                f"{links.bridge} joins {links.node_devices} devices of {case.machine.name}; "
+                + (
+                    "what is sent beyond them has no link that is known"
+                    if links.far is None
+                    else f"beyond them {links.far.bytes_per_s / 1e9:,.4g} GB/s of a device one way"
+                )
+            )
+        elif links.far is not None:
             said.append(
                 f"between nodes: {links.far.bytes_per_s / 1e9:,.4g} GB/s of a device one way"
             )

@@ -95,6 +95,7 @@ def constants_of(
         all_reduce={
             int(n): _curve(curve) for n, curve in curves.items() if re.fullmatch("[0-9]{1,9}", n)
         },
+        link_bytes_per_s=max(timed.links.values(), default=None),
         band=_pair(band),
         prefill_band=_pair(engine.get("bands", {}).get("prefill", {})),
         told=told,

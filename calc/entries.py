@@ -293,7 +293,7 @@ def build_machine(name: str, block: Block) -> Machine:
     """Check an entry and make the Machine that it describes."""
     entry = check(block, HARDWARE, name)
     label, price = figure_value(entry.get("label_gb")), entry.get("price_usd_per_hour")
-    driver = figure_value(entry.get("driver_bytes"))
+    driver, links = figure_value(entry.get("driver_bytes")), entry.get("links", {})
     return Machine(
         name=name,
         full_name=entry["name"],
@@ -303,7 +303,11 @@ def build_machine(name: str, block: Block) -> Machine:
         driver_bytes=None if driver is None else round(driver),
         flops={k: float(figure_value(v)) for k, v in entry.get("flops", {}).items()},
         best_flops={k: float(figure_value(v)) for k, v in entry.get("best_flops", {}).items()},
-        links={k: float(figure_value(v)) for k, v in entry.get("links", {}).items()},
+        links={k: float(figure_value(v)) for k, v in links.items()},
+        bridges={k: v["joins"] for k, v in links.items() if is_map(v) and "joins" in v},
+        pairs={
+            k: float(figure_value(v["pair"])) for k, v in links.items() if is_map(v) and "pair" in v
+        },
         price_usd_per_hour=figure_value(price),
         power_w=figure_value(entry.get("power_w")),
         family=str(entry.get("family", "")),

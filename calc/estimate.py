@@ -115,6 +115,8 @@ class Constants:
         default_factory=dict[int, "Sequence[tuple[float, float]]"]
     )
     """Measured bytes and seconds of an all-reduce by the number of ranks [B, s]."""
+    link_bytes_per_s: float | None = None
+    """Bandwidth of the links that those ran over [B/s]."""
     band: tuple[float, float] | None = None
     """Shares of the estimate between which most measurements lie; None where those are few [1]."""
     prefill_band: tuple[float, float] | None = None
@@ -367,7 +369,7 @@ def attention_computing(flops: Q, context: Q | None, peak: Q, constants: Constan
 def message_time(message: Communication, constants: Constants) -> Q:
     """Time of one collective within a node [s], from measured all-reduces.
 
-    With a latency of its own a link takes no less than its formula says.
+    A link takes no less than its formula says, with the latency and the algorithm that are typed.
     Others than all-reduces move half of its bytes, and take the time of one of half the size.
     """
     table = constants.all_reduce.get(int(message.ranks))
@@ -375,7 +377,11 @@ def message_time(message: Communication, constants: Constants) -> Q:
         known = ", ".join(map(str, constants.all_reduce)) or "none"
         what = f"no all-reduce among {message.ranks} devices was measured (known: {known})"
         raise RooflmError(what, "--tp")
+    over, timed = message.link.bandwidth(message.ranks), constants.link_bytes_per_s
+    if timed is not None and not is_symbol(over) and over != timed:
+        what = f"all-reduces were timed over {timed / 1e9:g} GB/s, not {over / 1e9:.4g} GB/s"
+        raise RooflmError(what, "--link")
     moved = message.bytes if message.kind == "all-reduce" else message.bytes / 2
     measured = interpolated(moved, table) + constants.message_s
-    # The table has the latency of its own links; one that is typed is waited for as well.
-    return maximum(measured, message.seconds) if message.link.latency_s else measured
+    # The table has its own latency and way of adding up; those that are typed are waited for.
+    return maximum(measured, message.seconds)

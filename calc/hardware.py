@@ -29,6 +29,10 @@ class Machine:
     """Rates that somebody measured above the datasheet [FLOP/s]."""
     links: Mapping[str, float] = field(default_factory=dict[str, float])
     """Links to other devices, one direction of one device [B/s]."""
+    bridges: Mapping[str, int] = field(default_factory=dict[str, int])
+    """How many devices a link joins, where they are not all of a node [1]."""
+    pairs: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Bandwidth of a link to one other device, where each pair has links of its own [B/s]."""
     price_usd_per_hour: float | None = None
     price_date: str = ""
     power_w: float | None = None
@@ -60,6 +64,7 @@ def scaled(machine: Machine, factors: Mapping[str, float]) -> Machine:
         flops=times(machine.flops, "compute"),
         best_flops=times(machine.best_flops, "compute"),
         links=times(machine.links, "link"),
+        pairs=times(machine.pairs, "link"),
         label_bytes=bytes_of(machine.label_bytes),
         driver_bytes=bytes_of(machine.driver_bytes),
         scaled_by=", ".join(f"{figure} x {factor:g}" for figure, factor in factors.items()),

@@ -29,7 +29,7 @@ class Field:
     """A count may be 0."""
     most: int = LARGEST_DIMENSION
     inside: dict[str, Field] = field(default_factory=dict[str, "Field"])
-    """Keys of a map; those of an open map stand under "*"."""
+    """Keys of a map, those of an open one under "*"; of a figure those beside `FIGURE`."""
     of: str = ""
     """Key of a mixer whose fields the map holds."""
 
@@ -186,6 +186,11 @@ KERNELS: dict[str, Field] = {
     ),
 }
 
+LINK: dict[str, Field] = {
+    "joins": Field("count", "devices that a bridge joins; absent where it is all of a node"),
+    "pair": Field("figure", "to one other device, where each pair has links of its own [B/s]"),
+}
+
 HARDWARE: dict[str, Field] = {
     "name": Field("text", "full name", required=True),
     "vendor": Field("text", "maker"),
@@ -207,7 +212,11 @@ HARDWARE: dict[str, Field] = {
         inside=dict.fromkeys(FORMAT_NAMES, _BARE),
     ),
     "cache_bytes": Field("figure", "last-level cache [B]"),
-    "links": Field("map", "links, one direction of one device [B/s]", inside={"*": _BARE}),
+    "links": Field(
+        "map",
+        "links, one direction of one device [B/s]",
+        inside={"*": Field("figure", "", inside=LINK)},
+    ),
     "kernels": Field("map", "what kernels reach, by class", inside=KERNELS),
     "power_w": Field("figure", "board power [W]"),
     "price_usd_per_hour": Field("figure", "rent of one device, dated [USD/h]"),
@@ -318,7 +327,7 @@ def _check_value(block: Block, spec: Field, key: Key, name: str) -> None:
             elif not low <= value <= spec.most:
                 wrong = f"must lie between {low} and {spec.most:,}"
         case "figure":
-            _check_figure(block, key, name)
+            _check_figure(block, spec, key, name)
         case "text":
             if not isinstance(value, str) or not value.strip():
                 wrong = "must be text"
@@ -340,14 +349,17 @@ def _check_value(block: Block, spec: Field, key: Key, name: str) -> None:
         raise RooflmError(f"{name} {wrong}, not {_say(value)}", block.where(key))
 
 
-def _check_figure(block: Block, key: Key, name: str) -> None:
+def _check_figure(block: Block, spec: Field, key: Key, name: str) -> None:
     value = _at(block, key)
     if is_map(value):
+        known = [*FIGURE, *spec.inside]
         for word in value:
-            if word not in FIGURE:
-                fix = nearest(word, FIGURE) or f"Known keys: {', '.join(FIGURE)}."
+            if word not in known:
+                fix = nearest(word, known) or f"Known keys: {', '.join(known)}."
                 where = block.where((*key, word))
                 raise RooflmError(f"{name} has an unknown key '{word}'", where, fix)
+            if word in spec.inside:
+                _check_value(block, spec.inside[word], (*key, word), f"{name}.{word}")
         if "value" not in value:
             raise RooflmError(f"{name} lacks 'value'", block.where(key))
         key, value = (*key, "value"), _at(block, (*key, "value"))
@@ -402,7 +414,8 @@ def _field_schema(spec: Field) -> dict[str, Any]:
     number = {"type": "number", "minimum": SMALLEST_FIGURE, "maximum": LARGEST_FIGURE}
     sourced = {
         "type": "object",
-        "properties": {k: number if k == "value" else text for k in FIGURE},
+        "properties": {k: number if k == "value" else text for k in FIGURE}
+        | {k: _field_schema(f) for k, f in spec.inside.items() if spec.kind == "figure"},
         "required": ["value"],
         "additionalProperties": False,
     }

@@ -407,6 +407,53 @@ def test_a_large_node_and_a_network_are_told(rooflm: Terminal) -> None:
     assert "taken to be of one node" not in two
 
 
+@pytest.mark.parametrize(
+    ("on", "layout", "link"),
+    [
+        ("2xh100-nvl", "--tp 2", "300GB"),
+        ("4xh100-nvl", "--tp 4", "63GB"),
+        ("4xh100-nvl", "--tp 2 --replicas 2", "300GB"),
+        ("8xrtx-3090", "--tp 8", "31GB"),
+        ("2xa100-pcie-80gb", "--tp 2", "300GB"),
+        ("4xh200-nvl", "--tp 4", "450GB"),
+        ("8xh200-nvl", "--tp 8", "63GB"),
+        ("2xmi300x", "--tp 2", "64GB"),
+        ("4xmi300x", "--tp 4", "192GB"),
+        ("8xmi300x", "--tp 8", "448GB"),
+        ("8xmi355x", "--tp 2 --replicas 4", "76.5GB"),
+        ("8xh100-sxm", "--tp 8", "450GB"),
+    ],
+)
+def test_a_bridge_joins_two_and_a_mesh_has_a_link_for_each_pair(
+    rooflm: Terminal, on: str, layout: str, link: str
+) -> None:
+    """NVIDIA's bridges join 2 cards, those of the H200 NVL 4; an MI300X has 64 GB/s to each other.
+
+    Sources: product pages of the A30, H100 NVL and H200 NVL, GA102 white paper; AMD's data sheet.
+    """
+    words = ["sweep", "llama-3-70b", "--on", on, *layout.split(), "--batch", "64"]
+    words += ["--basis", "bound"]
+    (own,) = rooflm.json(*words)["rows"]
+    (typed,) = rooflm.json(*words, "--link", link)["rows"]
+
+    assert own["bound_s"] == typed["bound_s"]
+
+
+def test_stages_beyond_a_bridge_go_over_the_bus(rooflm: Terminal) -> None:
+    """Two pairs of cards: sums of 2 over the bridge, one hop of 64 x 8,192 in bf16 over PCIe."""
+    words = ["sweep", "llama-3-70b", "--on", "4xh100-nvl", "--tp", "2", "--pp", "2"]
+    words += ["--batch", "128", "--basis", "bound"]
+    answer, bridged = rooflm.json(*words), rooflm.json(*words, "--link", "300GB")
+    hop = 64 * 8192 * 2
+
+    assert only(answer["rows"])["time_s"] - only(bridged["rows"])["time_s"] == pytest.approx(
+        2 * hop * (1 / 63e9 - 1 / 300e9), rel=1e-6
+    )
+    assert "nvlink joins 2 devices of h100-nvl; beyond them 63 GB/s" in " ".join(
+        answer["assumptions"]
+    )
+
+
 def test_an_estimate_waits_for_a_latency_that_is_typed(rooflm: Terminal) -> None:
     """48 layers with two messages each and ring steps of 30 us: the estimate is not below them."""
     words = ["sweep", "codellama-34b", "--on", "a100-sxm-80gb", "--tp", "4", "--weights", "fp16"]
