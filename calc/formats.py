@@ -323,6 +323,26 @@ FORMATS: dict[str, Format] = {f.name: f for f in _ALL}
 """Formats by name. A llama.cpp file type that has the name of a block type ends in -file; the files
 Q6_K and Q8_0 are their block type throughout (6.5633 and 8.5008 bits with norms in fp32)."""
 
+FILES = {f.name.removesuffix("-file"): f.name for f in _ALL if f.name.endswith("-file")}
+FILES |= {"q3_k": "q3_k_m", "q4_k": "q4_k_m", "q5_k": "q5_k_m"}
+"""Files that people mean by the name of a block type: llama-quantize has q4_k for q4_k_m."""
+
+SPELLED = {
+    "f32": "fp32", "float32": "fp32", "float": "fp32", "f16": "fp16", "float16": "fp16",
+    "half": "fp16", "bfloat16": "bf16", "fp8_e4m3": "fp8", "fp8_e4m3fn": "fp8", "fp8-e4m3": "fp8",
+    "float8": "fp8", "e4m3": "fp8",
+}  # fmt: skip
+"""Formats as torch, vLLM and llama.cpp spell them."""
+VAGUE = {
+    **dict.fromkeys(("4bit", "4-bit", "q4", "w4a16", "fp4", "bnb-4bit", "bnb"),
+                    "Say int4, awq, gptq, nf4, mxfp4, nvfp4 or, of llama.cpp, q4_k_m."),
+    **dict.fromkeys(("8bit", "8-bit", "q8", "w8a16", "w8a8"),
+                    "Say fp8, int8, int8-weights (LLM.int8) or, of llama.cpp, q8_0."),
+    **dict.fromkeys(("q2", "q3", "q5", "q6"), "Say q2_k, q3_k_m, q5_k_m or q6_k."),
+    **dict.fromkeys(("16bit", "16-bit", "w16a16"), "Say bf16 or fp16."),
+}  # fmt: skip
+"""What to say in place of a word that several formats answer to."""
+
 MIXTURES: dict[str, Mixture] = {f.name: f for f in _ALL if isinstance(f, Mixture)}
 """The file types among them whose rule is known."""
 
@@ -333,9 +353,10 @@ that of the FNUZ variant of AMD's MI300."""
 
 def find_format(name: str, where: str = "") -> Format:
     """Look a number format up in any case; raise `RooflmError` with the known ones otherwise."""
-    found = FORMATS.get(name.lower())
+    word = name.lower()
+    found = FORMATS.get(SPELLED.get(word, word))
     if found is None:
-        fix = nearest(name, FORMATS) or f"Known formats: {', '.join(FORMATS)}."
+        fix = VAGUE.get(word) or nearest(name, FORMATS) or f"Known formats: {', '.join(FORMATS)}."
         raise RooflmError(f"unknown number format '{name[:40]}'", where, fix)
     return found
 
@@ -453,7 +474,8 @@ index keys of 132 B); github.com/ggml-org/llama.cpp, --cache-type-k (q8_0, q4_0)
 
 def find_cache_format(name: str, where: str = "") -> CacheFormat:
     """Look the format of a cache up, as `find_format` does."""
-    found = CACHES.get(name.lower())
+    word = name.lower()
+    found = CACHES.get(SPELLED.get(word, word))
     if found is None:
         fix = nearest(name, CACHES) or f"Known formats of caches: {', '.join(CACHES)}."
         if name.lower() == "int8":

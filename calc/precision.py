@@ -7,7 +7,7 @@ from dataclasses import replace
 from .attention import Attention
 from .errors import RooflmError, nearest
 from .experts import Experts
-from .formats import CACHES, FORMATS, Format, Mixture, find_cache_format, find_format
+from .formats import CACHES, FILES, FORMATS, Format, Mixture, find_cache_format, find_format
 from .mlp import MLP
 from .model import Model, parameters
 from .passes import NAMED, Precision, Routing
@@ -28,7 +28,8 @@ def precision_of(
 ) -> Precision:
     """Choose the formats of a case.
 
-    weights: a format, or PART=FORMAT,... with rest=FORMAT for all others; if None, that of the
+    weights: a format, or PART=FORMAT,... with rest=FORMAT for all others, where a name of
+    llama.cpp alone is that of a file, and of a block type elsewhere; if None, that of the
     model's file, or of the checkpoint that its preset tells unless `published` is False, and
     `natural` where there is none; cache: as the weights where they have 16 bits or
     more, else `natural`; natural: 16-bit format of the activations, which also hold what a format
@@ -43,6 +44,8 @@ def precision_of(
             raise unknown_formats(model.weights_unknown, model.source)
         said = model.weights_format or (model.published if published else None)
     main, parts = _parsed(natural if said is None else said, natural)
+    if weights is not None and not parts and "=" not in weights:
+        main = FILES.get(main, main)
     if weights is None and FORMATS[main].covers == "all":
         # A file's rest=bf16 says 16 bits; which ones, the device does.
         main = natural

@@ -28,6 +28,9 @@ _PLAIN = r"[0-9]+(?:\.[0-9]+)?|\.[0-9]+"
 """Decimals, with one way to match each: two would take time as the square of their length."""
 _TIME = re.compile(rf"((?:{_PLAIN})(?:[eE][-+]?[0-9]{{1,3}})?) ?([a-zµ]+)")
 _SHARE = re.compile(rf"({_PLAIN})(%?)")
+FEWEST_BYTES = 10**6
+"""Below it a size without a unit is more likely one that lacks it [B]."""
+_SMALL_LETTERS = re.compile(r"(.* ?)([kmgt])(i?)b")
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:[eE]\+?[0-9]{1,3})?) ?([kKMGT]i?)?(B|b)?")
 
 
@@ -93,8 +96,18 @@ def _range(text: str, option: str) -> Iterator[int]:
 
 
 def parse_size(text: str, option: str, least: int = 0) -> int:
-    """Read a size in bytes: `80GB` is 80e9, `80GiB` is 80 * 2**30, a bare number is bytes."""
-    match = _SIZE.fullmatch(text.strip())
+    """Read a size in bytes: `80GB` or `80gb` is 80e9, `80GiB` is 80 * 2**30.
+
+    A number without a unit is bytes where it can be: 40 is none of a memory, but a slip.
+    """
+    text = text.strip()
+    if small := _SMALL_LETTERS.fullmatch(text):
+        text = small[1] + small[2].upper() + small[3] + "B"
+    return _size(text, option, least)
+
+
+def _size(text: str, option: str, least: int) -> int:
+    match = _SIZE.fullmatch(text)
     if not match or match[3] == "b":
         fix = "Write 80GB or 80GiB (bytes, not bits)."
         raise RooflmError(f"'{_short(text)}' is not a size", option, fix)
@@ -102,6 +115,9 @@ def parse_size(text: str, option: str, least: int = 0) -> int:
         fix = f"Write {match[1]}{match[2]}B."
         raise RooflmError(f"'{_short(text)}' has no unit", option, fix)
     value = _exact(match[1], match[2])
+    if not match[3] and 0 < value < FEWEST_BYTES:
+        fix = f"Say its unit, as {match[1]}GB, {match[1]}MiB or {match[1]}B."
+        raise RooflmError(f"'{_short(text)}' has no unit", option, fix)
     if value > 10**18:
         raise RooflmError(f"{_short(text)} is above 1e18 bytes", option, "Is it a slip?")
     if round(value) < least:
@@ -110,8 +126,8 @@ def parse_size(text: str, option: str, least: int = 0) -> int:
 
 
 def parse_speed(text: str, option: str) -> float:
-    """Read bytes a second, such as 450GB or 450GB/s."""
-    return float(parse_size(text.strip().removesuffix("/s"), option, least=1))
+    """Read bytes a second, such as 450GB or 450GB/s; of small letters 50gb may be bits."""
+    return float(_size(text.strip().removesuffix("/s"), option, least=1))
 
 
 def _exact(digits: str, multiple: str | None) -> int | Fraction:

@@ -469,6 +469,28 @@ def test_names_of_formats_may_be_in_capitals(rooflm: Terminal) -> None:
         assert upper == lower
 
 
+@pytest.mark.parametrize(
+    ("typed", "file"),
+    [("q2_k", "q2_k-file"), ("IQ2_XXS", "iq2_xxs-file"), ("q3_k", "q3_k_m"), ("q4_k", "q4_k_m"),
+     ("q5_k", "q5_k_m"), ("q6_k", "q6_k"), ("q4_0", "q4_0")],
+)  # fmt: skip
+def test_a_name_of_llama_cpp_alone_is_that_of_a_file(typed: str, file: str) -> None:
+    """Source: llama-quantize, whose list has Q4_K for Q4_K_M; the bits are those of its README."""
+    assert precision_of(typed).weights.name == file
+    assert precision_of(f"rest={typed}").weights.name == typed.lower()
+
+
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [("float16", "fp16"), ("F16", "fp16"), ("bfloat16", "bf16"), ("float32", "fp32"),
+     ("fp8_e4m3", "fp8")],
+)  # fmt: skip
+def test_formats_are_known_as_torch_vllm_and_llama_cpp_spell_them(typed: str, name: str) -> None:
+    """Source: torch.dtype, `--kv-cache-dtype` of vLLM, `--cache-type-k` of llama.cpp."""
+    assert find_format(typed).name == name
+    assert find_cache_format(typed).name == name
+
+
 def test_a_cache_of_int8_is_several_things() -> None:
     """What llama.cpp, vLLM and others mean by eight bits is named; none of it is int8 alone."""
     with pytest.raises(RooflmError, match=r"int8-head .*, q8_0 \(llama.cpp\) or fp8"):
