@@ -323,8 +323,9 @@ FORMATS: dict[str, Format] = {f.name: f for f in _ALL}
 """Formats by name. A llama.cpp file type that has the name of a block type ends in -file; the files
 Q6_K and Q8_0 are their block type throughout (6.5633 and 8.5008 bits with norms in fp32)."""
 
-FILES = {f.name.removesuffix("-file"): f.name for f in _ALL if f.name.endswith("-file")}
-FILES |= {"q3_k": "q3_k_m", "q4_k": "q4_k_m", "q5_k": "q5_k_m"}
+FILES = {f.name.removesuffix("-file"): f.name for f in _ALL if f.name.endswith("-file")} | {
+    "q3_k": "q3_k_m", "q4_k": "q4_k_m", "q5_k": "q5_k_m",
+}  # fmt: skip
 """Files that people mean by the name of a block type: llama-quantize has q4_k for q4_k_m."""
 
 SPELLED = {
