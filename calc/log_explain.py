@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import log_llamacpp, log_sglang, log_trtllm, log_vllm
+from .errors import RooflmError
 from .log_lines import log_lines
 from .log_model import Known, known
 from .log_read import MEANT, Log, Start, chosen, read_log
@@ -21,15 +22,24 @@ ENGINE = {
 
 def explain_file(path: str, typed: Mapping[str, str | None]) -> dict[str, Any]:
     """Explain the log of a file, or of stdin; typed: model, weights, kv, tp and pp as typed."""
-    return explain_log(read_log(log_lines(path), "stdin" if path == "-" else path), typed)
+    where = "stdin" if path == "-" else path
+    return explain_log(read_log(log_lines(path), where), typed, where)
 
 
-def explain_log(log: Log, typed: Mapping[str, str | None]) -> dict[str, Any]:
-    """Explain a log that was read."""
+def explain_log(
+    log: Log, typed: Mapping[str, str | None], where: str = "the log"
+) -> dict[str, Any]:
+    """Explain a log that was read; `RooflmError` where no line tells a figure.
+
+    A text about engines, as a page of documentation, may have words of theirs.
+    """
     start = chosen(log)
     found = known(start, dict(typed))
     engine = start.engine or log.engine
     figures = sorted(ENGINE[engine](start, found), key=lambda f: f["line"])
+    if not figures:
+        what = f"words of {ENGINES[engine]} are in it, but no figure of its start"
+        raise RooflmError(what, where, "Name all that it printed at its start.")
     judged = [f for f in figures if f["agrees"] is not None]
     return {
         "schema": "rooflm.explain-log/1",

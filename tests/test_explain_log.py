@@ -336,7 +336,10 @@ def test_a_log_makes_nobody_open_files(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "secret.gguf").write_text("x")
     monkeypatch.chdir(tmp_path)
     for path in ("secret", "./secret", "secret.gguf", str(tmp_path / "secret")):
-        answer = explained(f"Initializing a V1 LLM engine (v0.10.0) with config: model='{path}'\n")
+        answer = explained(
+            f"Initializing a V1 LLM engine (v0.10.0) with config: model='{path}'\n"
+            "Model loading took 14.98 GiB and 2.0 seconds\n"
+        )
         assert answer["preset"] is None
 
 
@@ -384,7 +387,9 @@ def test_what_is_no_log_is_refused_in_a_sentence(rooflm: Terminal, tmp_path: Pat
         "newlines": b"\n" * 1000,
         "noise": random.Random(7).randbytes(4096).replace(b"\0", b"\1"),
     }
-    paths = [str(tmp_path), str(tmp_path / "missing.log"), "/dev/null", "no\0name"]
+    root = Path(__file__).resolve().parents[1]
+    written = [str(root / page) for page in ("README.md", "docs/questions.md", "docs/theory.md")]
+    paths = [*written, str(tmp_path), str(tmp_path / "missing.log"), "/dev/null", "no\0name"]
     for name, content in cases.items():
         (tmp_path / name).write_bytes(content)
         paths.append(str(tmp_path / name))
