@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from .asked import Words, case_of, counting_of, group, works_of
 from .errors import RooflmError, check_choice
-from .noted import noted
+from .names import engine_name
+from .noted import at_a_context, noted
 from .options import COSTED, COUNTED, ESTIMATED, FILES, LAYOUT, TERMS, UNCHARGED
 from .typed import (
     LINKS,
@@ -88,6 +89,7 @@ def shown(words: Words) -> dict[str, Any]:
 
 
 @noted
+@at_a_context
 def fitted(words: Words) -> dict[str, Any]:
     """Answer whether a model fits, what fills the memory, and what would make it fit."""
     from .fit import fit, spared, ways
@@ -102,13 +104,26 @@ def fitted(words: Words) -> dict[str, Any]:
     typed = bounded(words)
     case = case_of(words, typed, timed=False)
     batches = parse_counts(given(words.get("batch"), "1"), "--batch")
-    contexts = parse_contexts(words.get("context"), typed)
+    context, max_len = words.get("context"), reserving.get("max_len")
+    contexts = parse_contexts(max_len if context is None else context, typed)
     answer = fit(case, batches, contexts)
     alone = len(answer["rows"]) == 1
     if asked is not None:
-        from .engine_budget import engine_memory
+        from .engine_budget import engine_memory, length_said
+        from .engine_inputs import request_length
+        from .engine_rules import find_rules
 
+        rules, told = find_rules(asked.engine), []
+        slots = 1 if rules.get("each") else asked.sequences or 1
+        slots = slots if rules["way"] == "all-at-once" else 1
+        if context is not None and max_len is None:
+            own = request_length(case, rules, asked)
+            asked = replace(asked, max_len=max(contexts) * slots)
+            told = [_started(max(contexts) * slots, own)]
         answer["engine"] = engine_memory(case, asked)
+        if asked.max_len is not None:
+            told = [*length_said(case, rules, asked.max_len // slots), *told]
+        answer["assumptions"][:0] = told
         if not answer["fits"]:
             judged = "what would fit is judged by --batch and --context; whether the engine starts "
             answer["assumptions"].insert(0, judged + "by its own lines")
@@ -128,6 +143,14 @@ def fitted(words: Words) -> dict[str, Any]:
     return answer
 
 
+def _started(length: int, own: int | None) -> str:
+    """Say which length an engine is started with where none was typed for it."""
+    told = f"the engine is started with --max-len {length}, by --context"
+    if own is None or own == length:
+        return told
+    return told + f"; left to itself it takes {own:,} (--max-len {own})"
+
+
 def _beside(words: Words, case: Case, typed: Counting) -> Typed:
     """Gather what a change that makes a model fit has to be typed beside."""
     from .fit import Typed
@@ -139,7 +162,11 @@ def _beside(words: Words, case: Case, typed: Counting) -> Typed:
         from .engine_rules import find_rules
 
         # llama.cpp gives whole layers to each device.
-        degrees |= {"whole layers"} if find_rules(engine)["way"] == "all-at-once" else set[str]()
+        degrees |= (
+            {"whole layers"}
+            if find_rules(engine_name(engine))["way"] == "all-at-once"
+            else set[str]()
+        )
     rates = {*case.machine.flops, *case.machine.best_flops}
     names = ("fp8" if "fp8" in rates else "int8", "int4")
     own = {n: make_precision(replace(typed, weights=n), case.machine, case.model) for n in names}
@@ -154,6 +181,7 @@ def _beside(words: Words, case: Case, typed: Counting) -> Typed:
 
 
 @noted
+@at_a_context
 def compared(words: Words) -> dict[str, Any]:
     """Answer the same work of several models on several machines."""
     from .compare import compare

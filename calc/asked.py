@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .errors import RooflmError
-from .noted import noted
+from .noted import at_a_context, noted
 from .options import COSTED, COUNTED, DRAFTED, ESTIMATED, HANDOFF, LAYOUT, TERMS
 from .typed import (
     Counting,
@@ -106,6 +106,7 @@ def denoises(words: Words, case: Case) -> bool:
 
 
 @noted
+@at_a_context
 def swept(words: Words) -> dict[str, Any]:
     """Answer a sweep: of decode steps, prefills, requests, served tokens or denoising steps."""
     paid = parse_costs(group(words, COSTED))
@@ -182,6 +183,7 @@ def _denoised(case: Case, words: Words, works: list[Work] | None) -> dict[str, A
 
 
 @noted
+@at_a_context
 def speculated(words: Words) -> dict[str, Any]:
     """Answer speculation: of models on a machine, of two laws, or of a draft's cost alone."""
     from .speculate import ideal, laws, speculate

@@ -53,7 +53,7 @@ def engine_memory(case: Case, asked: Asked) -> dict[str, Any]:
     answer = min(found, key=lambda a: (_capacity(a), a["pool_bytes"]))
     return answer | {"pools": _pools(case), "sentences": [
         *_layout_said(case, rules, answer["max_concurrency"]),
-        *_length_said(case, answer["max_len"]), *states, *keys,
+        *states, *keys,
         *latents_said(case, rules, asked), *answer["sentences"]]}  # fmt: skip
 
 
@@ -133,12 +133,13 @@ def _layout_said(case: Case, rules: Mapping[str, Any], concurrency: float) -> li
     return said
 
 
-def _length_said(case: Case, length: int) -> list[str]:
+def length_said(case: Case, rules: Mapping[str, Any], length: int) -> list[str]:
     """Say where a length is beyond what the model was made for, which engines refuse or warn of."""
     most = case.model.max_context
     if most is None or length <= most:
         return []
-    return [f"{case.model.name} was made for {most:,} tokens, fewer than {length:,}"]
+    made = f"{case.model.name} was made for {most:,} tokens, fewer than {length:,}"
+    return [f"{made}: {rules['name']} {rules['beyond']}"]
 
 
 def _on_rank(case: Case, rules: Mapping[str, Any], asked: Asked) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def settings(case: Case, rules: Mapping[str, Any], asked: Asked, total: float) -
     def of(key: str, own: Any) -> Any:
         return usual(rules, key, asked, total, case.machine.name) if own is None else own
 
-    length = asked.max_len or case.model.max_context
+    length = request_length(case, rules, asked)
     if length is None:
         what = f"the longest context of {case.model.name} is not known"
         raise RooflmError(what, "--max-len", "Say --max-len 8192.")
@@ -66,6 +66,17 @@ def settings(case: Case, rules: Mapping[str, Any], asked: Asked, total: float) -
         sequences=of("sequences", asked.sequences),
         length=length,
     )
+
+
+def request_length(case: Case, rules: Mapping[str, Any], asked: Asked) -> int | None:
+    """Tell the longest request that an engine starts with: as asked, its usual one, the model's.
+
+    None where the model's is asked for and not known [tokens].
+    """
+    devices = 1 if case.layout is None else case.layout.devices
+    total, own = float(case.limit[0]) * devices, case.model.max_context
+    length = asked.max_len or usual(rules, "length", asked, total, case.machine.name) or own
+    return min(length, own) if length and own and rules.get("clamps") else length
 
 
 BLACKWELL = ("b100", "b200", "gb200", "b300", "gb300")

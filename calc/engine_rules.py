@@ -31,12 +31,15 @@ _SETTINGS: dict[str, Field] = {
     "block_tokens": Field("count", "tokens of a block"),
     "batched_tokens": Field("count", "tokens of a pass at the most"),
     "sequences": Field("count", "sequences of a pass at the most"),
+    "length": Field("count", "longest request where none is typed; that of the model if absent"),
 }
 RULES: dict[str, Field] = {
     "name": Field("text", "what it is called", required=True),
     "way": Field("choice", "what it takes a share of", required=True, choices=WAYS),
     "share": Field("text", "its name for that share"),
     "takes": Field("texts", "options that it knows", required=True),
+    "beyond": Field("text", "what it does with a length beyond the model's"),
+    "clamps": Field("flag", "a length beyond the model's is cut to that"),
     "each": Field("flag", "a length is that of each slot, not of all together"),
     **_SETTINGS,
     "large": Field("map", "usual settings on large devices, but for A100", inside={
@@ -48,6 +51,7 @@ RULES: dict[str, Field] = {
     "by_memory": Field("map", "usual settings of devices with less than so many GiB", inside={
         "*": Field("map", "settings", inside={
             "batched_tokens": _SETTINGS["batched_tokens"],
+            "length": _SETTINGS["length"],
             "graphs": Field("count", "largest batch of a CUDA graph"),
             "graphs_of_4": Field("count", "the same on four ranks and more"),
         }),
@@ -108,10 +112,10 @@ def usual(rules: Mapping[str, Any], key: str, asked: Asked, total: float, chip: 
     total: memory of the device [B]; chip: its name.
     """
     older, large = rules.get("older", {}), rules.get("large", {})
-    if key in by_memory(rules, total):
-        return by_memory(rules, total)[key]
     if key in older and before(asked.version, older["below"]):
         return older[key]
+    if key in by_memory(rules, total):
+        return by_memory(rules, total)[key]
     if key in large and total >= large["from_gib"] * GIB and not chip.startswith("a100"):
         return large[key]
     return rules.get(key)

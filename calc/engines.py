@@ -15,6 +15,7 @@ from .entries import figure_value
 from .errors import RooflmError
 from .estimate import TILE_ROWS, Constants, Kernel
 from .hardware import Machine
+from .names import engine_name
 from .presets import HOME, find_engine_entry, find_machine, preset_names
 from .schema import ENGINE
 
@@ -42,6 +43,7 @@ def find_constants(machine: Machine, engine: str | None = None) -> tuple[Constan
     engine: a name of the registry; the first that knows the machine if None.
     """
     if engine is not None:
+        engine = engine_name(engine)
         found, why = constants_of(engine, find_engine(engine), machine)
         if found is None and (others := ", ".join(_that_ran(machine))):
             why += f"; engines with an estimate there: {others} (--engine)"

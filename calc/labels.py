@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .plain import is_map
+from .plain import is_list, is_map
 
 Answer = Mapping[str, Any]
 Row = Mapping[str, Any]
@@ -160,3 +160,26 @@ def phase_of(line: str) -> str:
     """Name the phase that an assumption defines; "" of other assumptions."""
     phase = line.partition(":")[0]
     return phase if phase in PHASES else ""
+
+
+def each_of(value: Any) -> list[str]:
+    """List the names of one or of several."""
+    return [str(v) for v in (value if is_list(value) else [value]) if v is not None]
+
+
+def machines_of(answer: Mapping[str, Any]) -> list[str]:
+    """Name the machines of an answer, each with the number of devices: 8 x h100-sxm."""
+    rows, assumed = answer.get("rows"), answer.get("assumptions") or ()
+    told: list[Mapping[str, Any]] = [answer, *(rows if is_list(rows) else ())]
+    found: list[str] = []
+    for name in each_of(answer.get("hardware")):
+        counts = {
+            row["devices"] for row in told
+            if isinstance(row.get("devices"), int) and row.get("hardware", name) in (name, [name])
+        }  # fmt: skip
+        laid = [re.search(r"^layout: .*: (\d+) devices;", str(line)) for line in assumed]
+        counts |= {int(found[1]) for found in laid if found and not counts}
+        low, high = (min(counts), max(counts)) if counts else (1, 1)
+        times = f"{low} to {high} x " if low < high else f"{high} x " if high > 1 else ""
+        found.append(f"{times}{name}")
+    return found

@@ -48,6 +48,20 @@ MAKERS = frozenset({
 """Words that people leave out of the name of a chip, or put before it."""
 
 
+ENGINES = {"trtllm": "tensorrt-llm", "tensorrtllm": "tensorrt-llm", "llamacpp": "llama.cpp"}
+"""Engines as people write them, without marks."""
+
+
+def engine_name(typed: str) -> str:
+    """Spell an engine as the registries do.
+
+    >>> engine_name("vLLM"), engine_name("TRT-LLM"), engine_name("llama-cpp")
+    ('vllm', 'tensorrt-llm', 'llama.cpp')
+    """
+    word = typed.strip().lower()
+    return ENGINES.get(re.sub("[-_. ]", "", word), word)
+
+
 def plain_name(name: str) -> str:
     """Leave letters, digits and points of a name."""
     return re.sub(r"[^a-z0-9.]", "", name.lower())

@@ -30,6 +30,21 @@ def noted(answer: Answering[P]) -> Answering[P]:
     return wrapped
 
 
+def at_a_context(answer: Answering[P]) -> Answering[P]:
+    """Add to an answer about decode steps which context was taken where none was typed."""
+
+    @functools.wraps(answer)
+    def wrapped(words: Mapping[str, Any], *args: P.args, **named: P.kwargs) -> dict[str, Any]:
+        found = answer(words, *args, **named)
+        asked = [words.get(name) for name in ("context", "prompt", "p", "draft_cost")]
+        if words.get("phase") not in (None, "decode") or any(said is not None for said in asked):
+            return found
+        by = "1,024 tokens, as none was typed" if words.get("max_len") is None else "--max-len"
+        return found | {"assumptions": [*found["assumptions"], f"--context is {by}"]}
+
+    return wrapped
+
+
 def notes_of(words: Mapping[str, Any]) -> list[str]:
     """Say which presets were taken for other names, and what a K that was typed is."""
     from .presets import told_machine, told_model

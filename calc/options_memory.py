@@ -27,7 +27,10 @@ MEMORY: dict[str, Any] = {
     ],
     "max_len": Annotated[
         str | None,
-        typer.Option(metavar="COUNT", help="Longest request, or -c.  [default: of the model]"),
+        typer.Option(
+            metavar="COUNT",
+            help="Longest request, or -c.  [default: --context, or the engine's]",
+        ),
     ],
     "max_batched_tokens": Annotated[
         str | None,

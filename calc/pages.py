@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .labels import machines_of
 from .output import Page, Table, prints
 from .units import show_gb, show_number
 
@@ -145,7 +146,7 @@ def fit_page(answer: Answer) -> Page:
         for r in answer["rows"]
     ]  # fmt: skip
     advice = [_way(way, answer.get("devices", 1)) for way in answer.get("ways", ())]
-    return Page([Table(heads, rows, _title(answer), keys=2)], advice + answer["assumptions"])
+    return Page([Table(heads, rows, title_of(answer), keys=2)], advice + answer["assumptions"])
 
 
 def sweep_page(answer: Answer) -> Page:
@@ -175,7 +176,7 @@ def sweep_page(answer: Answer) -> Page:
         for i, r in enumerate(rows)
     ]  # fmt: skip
     basis = " and ".join(dict.fromkeys(r["basis"] for r in rows))
-    title = f"{_title(answer)}, {answer['phase']}, {basis}"
+    title = f"{title_of(answer)}, {answer['phase']}, {basis}"
     notes = list(answer["assumptions"])
     if "mixed_context_tokens" in answer:
         notes.insert(0, f"mixed contexts, the mean is shown: {len(answer['mixed_context_tokens'])} "
@@ -228,7 +229,7 @@ def compare_page(answer: Answer) -> Page:
              "fits", *_time_heads(answer["phase"]), *_band_heads(rows, answer["phase"]), "tokens/s",
              *paid, "regime"]  # fmt: skip
     cells = [
-        (r["model"], r["hardware"], _number(r["batch"]), _number(r["context_tokens"]),
+        (r["model"], *machines_of(r), _number(r["batch"]), _number(r["context_tokens"]),
          r["weights_format"], show_gb(r["memory_bytes"]), _gb(r["capacity_bytes"]),
          "-" if r["fits"] is None else yes(r["fits"]),
          *(_at(r, rows, 0, time) for time in _times(r, answer["phase"])),
@@ -254,12 +255,12 @@ def roofline_page(answer: Answer) -> Page:
     ridges: list[str] = []
     for one in answer.get("rooflines", [answer]):
         size, length = f"{one['batch']:,}", f"{one['context_tokens']:,}"
-        step = f"{_title(one)}, a step, batch {size}, context {length}"
+        step = f"{title_of(one)}, a step, batch {size}, context {length}"
         tables.append(Table(heads, [_operator(r) for r in one["operators"]], step))
         if "prefill_operators" in one:
             rows = [_operator(r) for r in one["prefill_operators"]]
             tables.append(Table(heads, rows, f"prefill of {size} prompts of {length} tokens"))
-        of = f" of {one['hardware']}" if "rooflines" in answer else ""
+        of = f" of {', '.join(machines_of(one))}" if "rooflines" in answer else ""
         ridges.append(f"ridge{of}: {show_number(one['ridge_flops_per_byte'])} FLOP/B")
     bytes_ = ("GB and FLOP/B count unfused activations; bound and regime count what no fusion "
               "avoids, so that the bounds add up to the step")  # fmt: skip
@@ -286,7 +287,7 @@ def explain_page(answer: Answer, sensitivity: dict[str, dict[str, float]] | None
         (name, f"{entry['value']:,.9g}", entry["unit"]) for name, entry in answer["letters"].items()
     ]
     tables = [
-        Table(heads, rows, f"{answer['quantity']} of {_title(answer)}", words=heads[1:3]),
+        Table(heads, rows, f"{answer['quantity']} of {title_of(answer)}", words=heads[1:3]),
         Table(("letter", "value", "unit"), letters),
     ]
     notes = [f"left out: {o}" for o in answer["omits"]] + [f"source: {answer['source']}"]
@@ -299,7 +300,7 @@ def solve_page(answer: Answer) -> Page:
     shown = "none" if value is None else f"{value:,.9g}"
     heads = ("unknown", "value", "unit", "why")
     rows = [(answer["unknown"], shown, answer["unit"], answer["reason"])]
-    tables = [Table(heads, rows, _title(answer), words=heads[3:])]
+    tables = [Table(heads, rows, title_of(answer), words=heads[3:])]
     if answer["formula"]:
         head = ("formula", "stands for", "value")
         parts = [(answer["formula"], "", shown)]
@@ -341,8 +342,9 @@ def _sensitivity(found: dict[str, dict[str, float]] | None) -> list[Table]:
     return [Table(("symbol", *found), rows, title)]
 
 
-def _title(answer: Answer) -> str:
-    return f"{answer['model']} on {answer['hardware']}"
+def title_of(answer: Answer) -> str:
+    """Say what is answered of, with the number of devices."""
+    return f"{answer['model']} on {', '.join(machines_of(answer))}"
 
 
 def _time_heads(phase: str) -> list[str]:
@@ -483,7 +485,7 @@ def calibrate_page(answer: Answer) -> Page:
     heads = ("batch", "context", "measured [ms]", "bound [ms]", "estimate [ms]", "error",
              "fitted without it")  # fmt: skip
     tables = [
-        Table(("constant", "value"), constants, _title(answer)),
+        Table(("constant", "value"), constants, title_of(answer)),
         Table(heads, rows, keys=2),
     ]
     return Page(tables, answer["assumptions"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .output import Page, Table
-from .pages import cell, count, yes
+from .pages import cell, count, title_of, yes
 from .units import show_gb
 
 Answer = dict[str, Any]
@@ -22,7 +22,7 @@ def levers_page(answer: Answer) -> Page:
     now = {"lever": "as it is", "acts_on": "-", "speedup": 1.0, "throughput_gain": 1.0,
            "memory_kept": 1.0, "cost_kept": 1.0}  # fmt: skip
     title = (
-        f"{answer['model']} on {answer['hardware']}, batch {base['batch']:,}, context "
+        f"{title_of(answer | {'rows': []})}, batch {base['batch']:,}, context "
         f"{base['context_tokens']:,}, {answer['basis']}: levers by {answer['by']}"
     )
     effects = Table(heads, [_cells(base | now, priced), *cells], title, keys=1, words=heads[:2])

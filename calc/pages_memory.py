@@ -29,7 +29,7 @@ def engine_table(engine: Answer) -> Table:
     ]
     if engine["request_padded_bytes"] is not None:
         rows.append(_size("the same: if all layers are full [GiB]", engine["request_padded_bytes"]))
-    rows.append(_three(engine, "starts", "starts", "", yes))
+    rows.append(_three(engine, "starts, by memory", "starts", "", yes))
     heads = ("line", "counted", "least", "most")
     return Table(
         heads, rows, f"{engine['name']}{version}, the fullest device", keys=1, words=heads[:1]

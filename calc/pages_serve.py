@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .output import Page, Table
-from .pages import cell
+from .pages import cell, title_of
 from .units import show_gb, show_number
 
 Answer = dict[str, Any]
@@ -32,7 +32,7 @@ RESERVED = (
 def serve_page(answer: Answer) -> Page:
     """Lay out what users wait for, and what the servers did."""
     rows = answer.get("rows")
-    title = f"{answer['model']} on {answer['hardware']}, {answer['basis']}"
+    title = f"{title_of(answer)}, {answer['basis']}"
     notes = _notes(answer)
     if rows:
         return Page([_rates(rows, title)], [*notes, *answer["assumptions"]])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .labels import machines_of
 from .output import Page, Table
 from .pages import cell, paid_columns, yes
 from .plain import is_list
@@ -30,7 +31,8 @@ def speculate_page(answer: Answer) -> Page:
         for i, r in enumerate(rows)
     ]  # fmt: skip
     title = (
-        f"{answer['model']} drafted by {answer['draft']} on {answer['hardware']}, {answer['basis']}"
+        f"{answer['model']} drafted by {answer['draft']} on {', '.join(machines_of(answer))}, "
+        f"{answer['basis']}"
     )
     notes = [_falls(f, len(answer["falls_below_1"]) > 1) for f in answer["falls_below_1"]]
     return Page([Table(heads, cells, title, keys=2)], [*notes, *answer["assumptions"]])

@@ -7,6 +7,7 @@ from typing import Any
 
 from .engine_rules import Asked, find_rules, parse_version
 from .errors import RooflmError
+from .names import engine_name
 from .units import parse_count, parse_rate, parse_share, parse_size
 
 MEASURED = ("peak_activation", "non_torch", "graphs")
@@ -25,6 +26,7 @@ def parse_memory(typed: Mapping[str, str | None], state: str | None = None) -> A
             option = f"--{name.replace('_', '-')}"
             raise RooflmError("no engine is named", option, "Say --engine vllm as well.")
         return None
+    engine = engine_name(engine)
     rules = find_rules(engine)
     version = said.pop("engine_version", None)
     check_takes(rules, list(said))

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..calc.errors import RooflmError
-from ..calc.labels import phase_of
+from ..calc.labels import each_of, machines_of, phase_of
 from ..calc.output import write_file
-from ..calc.plain import is_list
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -152,35 +151,13 @@ def subject(answer: Mapping[str, Any]) -> list[str]:
     """
     title = str(answer.get("title") or "").rstrip(".")
     most = 3 if title else 4
-    models, machines = _each(answer.get("model")), _machines(answer)
-    drafts = _each(answer.get("draft")) if models else []
+    models, machines = each_of(answer.get("model")), machines_of(answer)
+    drafts = each_of(answer.get("draft")) if models else []
     who = _several(models, "" if title else "models", most)
     who += f" drafted by {_several(drafts, 'drafts', most)}" if drafts and who else ""
     where = _several(machines, "" if title else "machines", most)
     about = f"{who} on {where}" if who and where else who or where
     return [part for part in (title, about) if part]
-
-
-def _each(value: Any) -> list[str]:
-    return [str(v) for v in (value if is_list(value) else [value]) if v is not None]
-
-
-def _machines(answer: Mapping[str, Any]) -> list[str]:
-    """Name the machines of an answer, each with the number of devices: 8 x h100-sxm."""
-    rows, assumed = answer.get("rows"), answer.get("assumptions") or ()
-    told: list[Mapping[str, Any]] = [answer, *(rows if is_list(rows) else ())]
-    found: list[str] = []
-    for name in _each(answer.get("hardware")):
-        counts = {
-            row["devices"] for row in told
-            if isinstance(row.get("devices"), int) and row.get("hardware", name) in (name, [name])
-        }  # fmt: skip
-        laid = [re.search(r"^layout: .*: (\d+) devices;", str(line)) for line in assumed]
-        counts |= {int(found[1]) for found in laid if found and not counts}
-        low, high = (min(counts), max(counts)) if counts else (1, 1)
-        times = f"{low} to {high} x " if low < high else f"{high} x " if high > 1 else ""
-        found.append(f"{times}{name}")
-    return found
 
 
 def _several(names: Sequence[str], kind: str, most: int) -> str:

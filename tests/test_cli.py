@@ -790,3 +790,25 @@ def test_a_grid_names_communication_as_a_point_does(rooflm: Terminal) -> None:
     many = rooflm.json(*words, "--batch", "1:600")["rows"][-1]
 
     assert one["regime"] == many["regime"] == "communication"
+
+
+def test_a_context_that_nobody_typed_is_told(rooflm: Terminal) -> None:
+    """A decode step has 1,024 tokens by default; one that is typed, and a prompt, need no note."""
+    told = "--context is 1,024 tokens, as none was typed"
+    words = ("llama-3-8b", "--on", "h100-sxm")
+
+    for command in ("sweep", "fit", "compare"):
+        assert told in rooflm.json(command, *words)["assumptions"]
+        assert told not in rooflm.json(command, *words, "--context", "1024")["assumptions"]
+    assert told not in rooflm.json("sweep", *words, "--phase", "prefill")["assumptions"]
+
+
+def test_devices_are_told_wherever_a_machine_is(rooflm: Terminal) -> None:
+    """Two and four of one card are two machines, in titles and in rows."""
+    four = ("llama-3-70b", "--on", "4xh100-sxm")
+    for words in (("sweep", *four), ("fit", *four), ("levers", *four), ("roofline", *four),
+                  ("explain", "bound_s", *four)):  # fmt: skip
+        assert "on 4 x h100-sxm" in rooflm(*words).out.partition("\n")[0]
+    rows = rooflm("compare", "llama-3-70b", "--on", "2xh100-sxm,4xh100-sxm").out
+    assert "2 x h100-sxm" in rows
+    assert "4 x h100-sxm" in rows

@@ -370,11 +370,13 @@ GIVEN = ("--peak-activation", "1.5GB", "--non-torch", "500MB", "--engine-version
 def test_the_pool_of_the_worked_case_comes_out_of_the_command(rooflm: Terminal) -> None:
     """With all inputs given the pool is one number, and everything beside it as without."""
     answer = rooflm.json(*FIT, *GIVEN, "--max-len", "4096")
-    engine, plain = answer.pop("engine"), rooflm.json("fit", "llama-3-8b", "--on", "h100-sxm")
+    engine = answer.pop("engine")
+    plain = rooflm.json("fit", "llama-3-8b", "--on", "h100-sxm", "--context", "4096")
     expected = CASES["t20_vllm_kv_budget"]["expected"]
 
     # An engine keeps memory free by itself.
     assert "kept free" in plain["assumptions"].pop(0)
+    assert answer["assumptions"].pop() == "--context is --max-len"
     assert answer == plain
     assert answer["schema"] == "rooflm.fit/1"
     # The worked case leaves norms and rounding of the weights out.
@@ -383,6 +385,38 @@ def test_the_pool_of_the_worked_case_comes_out_of_the_command(rooflm: Terminal) 
     assert engine["tokens"] == 16 * engine["blocks"]
     assert engine["max_concurrency"] == engine["blocks"] / 256
     assert engine["request_needed_bytes"] == engine["request_reserved_bytes"] == 4096 * 131072
+
+
+@pytest.mark.parametrize(
+    ("words", "length", "says"),
+    [
+        # A request of the typed context is what the engine is started for.
+        ("--engine vllm --context 4096", 4096, "--max-len 4096, by --context; left to itself"),
+        ("--engine vllm", 8192, ""),
+        # vllm-project/vllm, vllm/config/model.py; sgl-project/sglang pull request 1778.
+        ("--engine vllm --context 500k", 500_000, "does not start unless VLLM_ALLOW_LONG"),
+        ("--engine sglang --max-len 9k", 9000, "does not start unless SGLANG_ALLOW_OVERWRITE"),
+        # ollama/ollama pull request 1971: the length of the model is taken instead.
+        ("--engine ollama --context 80k", 8192, "80,000: Ollama takes that of the model"),
+        # ollama/ollama, docs/context-length.mdx and pull request 13946: 4k, 32k and 256k by memory.
+        ("--engine ollama --capacity 22GiB", 4096, ""),
+        ("--engine ollama --capacity 24GB", 4096, ""),
+        ("--engine ollama --capacity 24GiB --set max_context=131072", 32768, ""),
+        ("--engine ollama --set max_context=1048576", 262144, ""),
+        ("--engine ollama --engine-version 0.15.4", 4096, ""),
+        # llama.cpp: -c is that of all slots together.
+        ("--engine llama.cpp --context 4096 --max-sequences 2", 8192, "--max-len 8192"),
+        ("--engine llama.cpp --context 10240", 10240, "llama.cpp warns and starts"),
+    ],
+)
+def test_an_engine_is_started_for_the_context_that_is_typed(
+    rooflm: Terminal, words: str, length: int, says: str
+) -> None:
+    """Where nothing is typed it takes the 8,192 tokens of llama-3-8b's config.json."""
+    answer = rooflm.json("fit", "llama-3-8b", "--on", "h100-sxm", *words.split())
+
+    assert answer["engine"]["max_len"] == length
+    assert says in " ".join(answer["assumptions"][:2])
 
 
 @pytest.mark.parametrize(
