@@ -17,7 +17,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import yaml
@@ -259,7 +259,7 @@ def engines(write: bool) -> None:
                 continue
     found = {name: dict(find_engine(name)) for name in engine_names()}
     unseen: dict[str, Any] = {}
-    ratios: dict[str, list[tuple[str, float]]] = {}
+    ratios: dict[str, list[Ratio]] = {}
     for chosen in fits.sets():
         kept = fits.members(chosen, predictions)
         if not kept:
@@ -274,7 +274,7 @@ def engines(write: bool) -> None:
         print(chosen.name, values, told, file=sys.stderr)
         entry_ = fits.engine_with(base, chosen.kind, values)
         seen_ratios = [
-            (p.case.machine.family, p.measured_s / s)
+            (p.case.machine.family, p.measured_s / s, p.case.layout is not None)
             for s, p in zip(judged, kept, strict=True) if s == s
         ]  # fmt: skip
         if chosen.kind:
@@ -307,27 +307,30 @@ def rounded(told: Mapping[str, Any]) -> dict[str, float]:
     return {k: figure(told[k]) for k in ("median", "p90") if told[k] is not None}
 
 
-def band(ratios: Sequence[tuple[str, float]]) -> dict[str, Any]:
+Ratio: TypeAlias = tuple[str, float, bool]
+"""Family of a row, measured time as a share of the estimate, and whether several devices ran it."""
+
+
+def band(ratios: Sequence[Ratio]) -> dict[str, Any]:
     """Shares of the estimate that hold 88 % of the measurements; nothing for too few."""
     if len(ratios) < accuracy.FEW_ROWS:
         return {}
-    low, high = np.quantile([r for _, r in ratios], [accuracy.LOW, accuracy.HIGH])
+    low, high = np.quantile([r for _, r, _ in ratios], [accuracy.LOW, accuracy.HIGH])
     return entry(low=low, high=high) | {"rows": len(ratios)}
 
 
-def bands(ratios: Mapping[str, list[tuple[str, float]]], engine: str) -> dict[str, Any]:
-    """Bands of steps by family of chips and of all, and of prefills."""
+def bands(ratios: Mapping[str, list[Ratio]], engine: str) -> dict[str, Any]:
+    """Bands of steps by family of chips and of all, of those on several devices, of prefills."""
     steps = ratios.get(f"{engine} steps", [])
-    found: dict[str, Any] = {}
-    for kind in ("all", *sorted({family for family, _ in steps})):
-        own = steps if kind == "all" else [r for r in steps if r[0] == kind]
-        sizes = fits.summary(1 / r - 1 for _, r in own)
-        if made := band(own):
-            found[kind] = made | rounded(sizes)
-    prefills = ratios.get(f"{engine} prefill", [])
-    if made := band(prefills):
-        found["prefill"] = made | rounded(fits.summary(1 / r - 1 for _, r in prefills))
-    return found
+    kinds = {"all": steps, "all, several devices": [r for r in steps if r[2]]}
+    for family in sorted({r[0] for r in steps}):
+        kinds[family] = [r for r in steps if r[0] == family]
+        kinds[f"{family}, several devices"] = [r for r in kinds[family] if r[2]]
+    kinds["prefill"] = ratios.get(f"{engine} prefill", [])
+    return {
+        kind: made | rounded(fits.summary(1 / r - 1 for _, r, _ in own))
+        for kind, own in kinds.items() if (made := band(own))
+    }  # fmt: skip
 
 
 def left_out_sources(predictions: Sequence[Prediction], found: Mapping[str, Any]) -> dict[str, Any]:

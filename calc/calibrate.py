@@ -217,6 +217,7 @@ def base_constants(case: Case, engine: str | None = None) -> Constants:
         most_batch=None,
         band=None,
         prefill_band=None,
+        several_band=None,
         decode_only=True,
     )
 

@@ -136,7 +136,12 @@ def deploy(case: Case, spread: Spread, node: Node) -> Case:
         devices,
         beyond,
     )
-    return replace(case, ranks=tuple(shard(case.model, layout)), links=links)
+    ranks, constants = tuple(shard(case.model, layout)), case.constants
+    if constants is not None and layout.devices > layout.replicas:
+        from .estimate import on_several
+
+        constants = on_several(constants)
+    return replace(case, ranks=ranks, links=links, constants=constants)
 
 
 def joined(machine: Machine, layout: Layout | None) -> bool:

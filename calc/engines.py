@@ -77,6 +77,7 @@ def constants_of(
     }  # fmt: skip
     curves: Mapping[str, Any] = timed.kernels.get("all_reduce", {})
     band, where = _band(engine, machine)
+    wide, spread = _band(engine, machine, SEVERAL)
     like = "" if timed is machine else f", those of {timed.name} in place of {machine.name}'s"
     told = (
         f"estimate: {engine['name']} ({engine['launch']}), kernels as timed on the chip{like}",
@@ -100,7 +101,9 @@ def constants_of(
         link_bytes_per_s=max(timed.links.values(), default=None),
         band=_pair(band),
         prefill_band=_pair(engine.get("bands", {}).get("prefill", {})),
+        several_band=_pair(wide),
         told=told,
+        several_told=_band_told(wide, spread),
     ), ""
 
 
@@ -197,13 +200,19 @@ def _curve(curve: Mapping[str, Any]) -> tuple[tuple[float, float], ...]:
     return tuple((moved, us * MICRO) for moved, us in points)
 
 
-def _band(engine: Mapping[str, Any], machine: Machine) -> tuple[Mapping[str, Any], str]:
+SEVERAL = ", several devices"
+"""Ending of the names of bands of steps on several devices."""
+
+
+def _band(
+    engine: Mapping[str, Any], machine: Machine, ending: str = ""
+) -> tuple[Mapping[str, Any], str]:
     """Choose the band of the machine's family, or of all rows where those are few."""
     bands = engine.get("bands", {})
-    own = bands.get(machine.family, {})
+    own = bands.get(f"{machine.family}{ending}", {})
     if own.get("rows", 0) >= FAMILY_ROWS:
-        return own, str(machine.family)
-    return bands.get("all", {}), "all chips"
+        return own, f"{machine.family}{ending}"
+    return bands.get(f"all{ending}", {}), f"all chips{ending}"
 
 
 def _pair(band: Mapping[str, Any]) -> tuple[float, float] | None:

@@ -8,7 +8,7 @@ sequence and a message cost the engine more. The constants come from timings of 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from .errors import RooflmError
@@ -121,6 +121,8 @@ class Constants:
     """Shares of the estimate between which most measurements lie; None where those are few [1]."""
     prefill_band: tuple[float, float] | None = None
     """The same of prefills."""
+    several_band: tuple[float, float] | None = None
+    """The same of steps on several devices; None where those are few."""
     most_batch: int | None = None
     """Most sequences of a published step [1]."""
     separate_attention: bool = False
@@ -130,6 +132,16 @@ class Constants:
     """Only decode steps were measured well enough."""
     told: tuple[str, ...] = ()
     """Where the constants come from and how wrong they were, in sentences."""
+    several_told: str = ""
+    """What is said of the band of several devices."""
+
+
+def on_several(constants: Constants) -> Constants:
+    """Take the band of steps on several devices, where enough of those were published."""
+    if constants.several_band is None:
+        return constants
+    told = (*constants.told[:1], constants.several_told)
+    return replace(constants, band=constants.several_band, told=told)
 
 
 @formula
