@@ -188,7 +188,12 @@ def compared(words: Words) -> dict[str, Any]:
 
     paid = parse_costs(group(words, COSTED))
     works = works_of(words)
-    cases = _crossed(list(words["model"]), words, counting_of(words))
+    cases = [
+        case
+        for weights in formats_of(words.get("weights"))
+        for said in [{**words, "weights": weights}]
+        for case in _crossed(list(words["model"]), said, counting_of(said))
+    ]
     places = parse_places(words.get("batch"), words.get("context"), works, counting_of(words))
     answer = compare(cases, places)
     if paid is None:
@@ -196,6 +201,11 @@ def compared(words: Words) -> dict[str, Any]:
     from .cost import add_costs
 
     return add_costs(answer, [(c, p.work) for p in places for c in cases], paid)
+
+
+def formats_of(weights: str | None) -> list[str | None]:
+    """Take several formats of weights apart, as in bf16,int4; those of parts are one format."""
+    return [weights] if weights is None or "=" in weights else [*weights.split(",")]
 
 
 def _crossed(models: list[Any], words: Words, typed: Counting) -> list[Case]:

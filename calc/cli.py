@@ -332,15 +332,16 @@ def compare(
     format: Format = None, output: Output = None, quiet: Quiet = False, debug: Debug = False,
     layout: Typed = {}, terms: Typed = {}, costs: Grouped = {}, plotted: Grouped = {},
 ) -> None:  # fmt: skip
-    """Compare models and machines on the same work, side by side.
+    """Compare models, machines and formats (--weights bf16,int4) on the same work, side by side.
 
     Example: rooflm compare llama-3-8b qwen3-8b --on h100-sxm,rtx-4090 --batch 8
     """
-    from .answered import compared
+    from .answered import compared, formats_of
     from .pages import compare_page
 
     how = printing_of(format, output, quiet)
-    check_points(how, batch, context, len(model) * max(1, len(on)))
+    kinds = len(formats_of(weights))
+    check_points(how, batch, context, len(model) * max(1, len(on)) * kinds)
     answer = compared({
         "model": model, "on": on, "batch": batch, "context": context, "phase": phase,
         "prompt": prompt, "output_tokens": output_tokens, "prefix": prefix, "chunk": chunk,

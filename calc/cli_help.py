@@ -5,6 +5,8 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
+from .errors import RooflmError
+
 PURPOSES = {
     "What there is": ("models", "hardware", "show"),
     "Does it fit, how fast is it": ("fit", "sweep", "compare", "roofline"),
@@ -30,6 +32,17 @@ class Purposes(TyperGroup):
 
 class Sections(TyperCommand):
     """A command whose options stand under headings once there are many."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Refuse an option that is said twice: the parser would keep the last one alone."""
+        typed = [word.partition("=")[0] for word in args if word.startswith("--")]
+        for parameter in self.get_params(ctx):
+            once = parameter.param_type_name == "option" and not getattr(
+                parameter, "multiple", True
+            )
+            if once and sum(typed.count(name) for name in parameter.opts) > 1:
+                raise RooflmError("it is said more than once", parameter.opts[0], "Say it once.")
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments, the options of the command itself, then each group of options."""

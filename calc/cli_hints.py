@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from .errors import RooflmError, either, printable
@@ -30,7 +31,14 @@ OTHERS = {
     "speculative-model model-draft": ("--draft",),
     "request-rate qps": ("--rate",),
     "backend framework": ("--engine",),
-    "csv json markdown": ("--format",),
+    "json": ("--format json",),
+    "csv": ("--format csv",),
+    "markdown md": ("--format md",),
+    "capacity memory vram": ("--capacity 40GB",),
+    "hardware": ("--on h100-sxm",),
+    "model": ("MODEL, without a word before it",),
+    "ttft": ("--phase prefill", "--ttft"),
+    "input": ("--prompt",),
 }  # fmt: skip
 """Ours by the words that engines and calculators have for it, the nearest first."""
 
@@ -46,12 +54,30 @@ def way_out(error: Any, words: list[str]) -> str:
         ours = _ours(str(name), _options(error))
         if ours:
             return f"No such option: {printable(str(name), 40)}. Here it is {either(ours)}"
+        if elsewhere := _elsewhere(str(name)):
+            return f"No such option here: {printable(str(name), 40)}.{elsewhere}"
     elif "'--on'" in message and message.startswith("Missing option"):
         chip = next((word for word in words if _is_machine(word)), "h100-sxm")
         return f"{message} Say --on {chip}; `rooflm hardware` lists them"
-    elif message.startswith("No such command") and words and _is_model(words[0]):
-        return f"{message} Did you mean `rooflm fit {words[0]} --on h100-sxm`?"
+    elif message.startswith("Got unexpected extra argument") and "--batch" in _options(error):
+        extra = re.findall(r"[0-9]+[kKMGi]*\b", message)
+        return (
+            f"{message} Several values are written with commas: 1,{','.join(extra or ['8', '64'])}"
+        )
+    elif message.startswith("No such command") and words:
+        return f"No such command '{printable(words[0], 40)}'. {_command(words, message)}".strip()
     return message
+
+
+def _command(words: list[str], message: str) -> str:
+    """Say which command a first word stands for."""
+    if words[0] == "version":
+        return "It is rooflm --version."
+    if words[0] == "help":
+        return f"It is rooflm {' '.join([*words[1:2], '--help'])}."
+    if _is_model(words[0]):
+        return f"Did you mean `rooflm fit {words[0]} --on h100-sxm`?"
+    return message.partition(". ")[2]
 
 
 def _options(error: Any) -> set[str]:
@@ -68,7 +94,18 @@ def _ours(name: str, options: set[str]) -> list[str]:
     if "--price" in options:
         # There the word is for a share of the time that is paid.
         asked = [text for text in asked if text != "--utilization"]
-    return [text for text in asked if text.split()[0] in options]
+    return [text for text in asked if text.split()[0] in options or not text.startswith("--")]
+
+
+def _elsewhere(name: str) -> str:
+    """Say which other commands have an option; "" where none has."""
+    import typer
+
+    from .cli import app
+
+    commands = typer.main.get_group(app).commands.items()
+    having = [f"`rooflm {n}`" for n, c in commands if any(name in p.opts for p in c.params)]
+    return f" {either(having[:4])} {'has' if len(having) == 1 else 'have'} it." if having else ""
 
 
 def _is_machine(word: str) -> bool:

@@ -9,15 +9,15 @@ from typing import Any
 
 from .case import Case
 from .communication import ALL_REDUCES, AllReduce, Link, Links
-from .errors import RooflmError, nearest
+from .errors import RooflmError, nearest, printable
 from .hardware import Machine
 from .layout import Layout, remarks, shard, tp_degrees
 from .memory import weights_bytes
 from .model import Model, token_bytes, total_parameters
 from .passes import Precision
 
-NODE = re.compile(r"(?:(\d{1,12})x)?(\d{1,12})x(?=[a-zA-Z0-9])(.+)")
-"""8xh100-sxm, or 2x8xh100-sxm for two nodes of eight."""
+NODE = re.compile(r"(?:(\d{1,12})(?:x ?| x ))?(\d{1,12})(?:x ?| x )(?=[a-zA-Z0-9])(.+)")
+"""8xh100-sxm or 8 x h100-sxm, and 2x8xh100-sxm for two nodes of eight."""
 MOST_DEVICES = 10_000
 USUAL_NODE = 8
 """Devices that most nodes have at the most."""
@@ -38,6 +38,9 @@ def parse_node(text: str) -> Node:
     found = NODE.fullmatch(text)
     if found is None:
         return Node(text)
+    if re.fullmatch(r"\d{1,2}", found[3]):
+        what = f"'{printable(text, 40)}' ends with the number of devices"
+        raise RooflmError(what, "--on", f"Write {found[3]}x{found[2]}.")
     nodes, devices = int(found[1] or 1), int(found[2])
     if not 1 <= nodes * devices <= MOST_DEVICES:
         what = f"{nodes * devices:,} devices are not between 1 and {MOST_DEVICES:,}"

@@ -55,10 +55,37 @@ def say(line: str) -> None:
         sys.stderr.write(line + "\n")
 
 
+MEANT = {
+    "users clients concurrency sequences batch_size bs": ("batch", "clients"),
+    "gpus gpu cards num_gpus": ("devices",),
+    "length seq_len context_length tokens": ("context", "context_tokens"),
+    "hidden_size d_model n_embd": ("D",),
+    "intermediate_size ffn_dim d_ff": ("F",),
+    "num_attention_heads n_heads heads": ("N",),
+    "num_key_value_heads n_kv_heads kv_heads": ("K",),
+    "head_dim d_head": ("H",),
+    "num_hidden_layers n_layers num_layers layers": ("L",),
+    "vocab_size vocab": ("V",),
+    "max_position_embeddings": ("max_context",),
+    "cache kv kv_cache": ("kv_cache_bytes", "bytes_per_token"),
+    "memory vram": ("memory_bytes",),
+    "step latency tpot itl time": ("bound_s", "estimate_s", "itl_s", "time_s"),
+    "throughput": ("bound_tokens_per_s", "estimate_tokens_per_s", "tokens_per_s"),
+    "ttft": ("prefill", "ttft_s"),
+    "params": ("parameters",),
+    "intensity": ("intensity_flops_per_byte",),
+    "int8": ("int8-weights", "int8-head", "fp8"),
+}
+"""Our names by the words that people have for them."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Say which known names are meant by a misspelt one: "Did you mean x, y or z?", or nothing."""
+    """Say which known names are meant by another word: "Did you mean x, y or z?", or nothing."""
     by_lower = {k.lower(): k for k in known}
-    close = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.6)
+    word = name.lower().replace("-", "_")
+    ours = next((ours for words, ours in MEANT.items() if word in words.split()), ())
+    close = [k.lower() for k in ours if by_lower.get(k.lower()) == k]
+    close = close or difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.6)
     if not close:
         return ""
     return f"Did you mean {either([by_lower[c] for c in close])}?"

@@ -198,6 +198,8 @@ def resolve(quantity: str, known: Mapping[str, Expr]) -> str:
     if dot and table in TABLES and short in known:
         return short
     fix = nearest(quantity, known) or f"Known: {', '.join(known)}."
+    if "ttft" in quantity.lower():
+        fix = "The time to the first token is that of the prompt: bound_s --phase prefill."
     raise RooflmError(f"no quantity '{quantity[:40]}'", "QUANTITY", fix)
 
 

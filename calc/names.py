@@ -7,7 +7,7 @@ word that may change a dimension makes a name unknown.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 RELATIVES = {
     "deepseekr1": "deepseek-v3",
@@ -15,15 +15,23 @@ RELATIVES = {
     "deepseekr10528": "deepseek-v3",
     "deepseekv30324": "deepseek-v3",
     "deepseekv3.1": "deepseek-v3",
+    "deepseekr1distillqwen7b": "qwen2.5-7b",
     "deepseekr1distillqwen14b": "qwen2.5-14b",
     "deepseekr1distillqwen32b": "qwen2.5-32b",
     "deepseekr1distillllama8b": "llama-3.1-8b",
     "deepseekr1distillllama70b": "llama-3.3-70b",
+    "deepseekr114b": "qwen2.5-14b",
+    "deepseekr132b": "qwen2.5-32b",
+    "deepseekr170b": "llama-3.3-70b",
+    "deepseekr1671b": "deepseek-v3",
+    "glm4.6": "glm-4.5",
+    "glm4.7": "glm-4.5",
     "qwen3coder30ba3b": "qwen3-30b-a3b",
     "tinyllama1.1bchatv1.0": "tinyllama-1.1b",
 }
 """Models that were trained on from a preset's weights, of equal dimensions.
-Sources: huggingface.co/deepseek-ai/DeepSeek-R1 (its model card), Qwen/Qwen3-Coder-30B-A3B."""
+Sources: huggingface.co/deepseek-ai/DeepSeek-R1 (its model card), Qwen/Qwen3-Coder-30B-A3B;
+ollama.com/library/deepseek-r1 (its tags); huggingface.co/zai-org/GLM-4.6 and GLM-4.7."""
 
 UNLIKE = frozenset({"codellama34binstruct", "kimik2thinking"})
 """Models that their names would lead astray: checkpoints of CodeLlama differ in their vocabulary,
@@ -43,7 +51,7 @@ TAILS = QUANTIZED | {
 
 MAKERS = frozenset({
     "nvidia", "geforce", "rtx", "amd", "radeon", "rx", "intel", "arc", "google", "tpu", "apple",
-    "jetson",
+    "jetson", "tesla", "instinct", "ryzen", "gpu", "mac", "macbook", "studio",
 })  # fmt: skip
 """Words that people leave out of the name of a chip, or put before it."""
 
@@ -73,18 +81,32 @@ def same_dimensions(name: str, called: Mapping[str, str]) -> tuple[str | None, s
     name: as a hub or a log has it; called: presets by their plain names. None where no preset is
     known to have its dimensions; "" where no word tells a format.
     """
-    words = [w for w in re.split(r"[-_ :]+", name.rpartition("/")[2][:120].lower()) if w]
-    kind = next((w for w in words if w in QUANTIZED), "")
+    name = name.rpartition("/")[2][:120].lower().removesuffix(".gguf")
+    file = _GGUF.search(name)
+    words = [w for w in re.split(r"[-_ :]+", name[: file.start()] if file else name) if w]
+    kind = file[1] if file else next((w for w in words if w in QUANTIZED), "")
     for rest in (words, words[1:] if words[:1] == ["meta"] else []):
         shorter = [rest[: len(rest) - n] for n in range(_tail(rest) + 1)]
         for some in [*shorter, [w for w in rest if w not in TAILS]]:
             plain = plain_name("".join(some))
             if plain in UNLIKE:
                 return None, kind
-            found = called.get(plain) or RELATIVES.get(plain)
+            found = called.get(plain) or RELATIVES.get(plain) or _active(plain, called)
             if some and found:
                 return found, kind
     return None, kind
+
+
+_GGUF = re.compile(r"(?:[-.:]ud)?[-.:_](i?q[0-9](?:_[0-9a-z]{1,3})*|f16|bf16)$")
+"""Format of a file of llama.cpp at the end of its name, as in llama3.1:8b-instruct-q4_K_M."""
+
+
+def _active(plain: str, called: Mapping[str, str]) -> str | None:
+    """Find the one preset whose name goes on with its active parameters: qwen3-235b has a22b."""
+    fuller = {
+        p for name, p in called.items() if re.fullmatch(r"a[0-9.]+b", name.removeprefix(plain))
+    }
+    return fuller.pop() if len(fuller) == 1 and plain.endswith("b") else None
 
 
 def _tail(words: list[str]) -> int:
@@ -95,11 +117,56 @@ def _tail(words: list[str]) -> int:
     return count
 
 
-def same_chip(name: str, names: Iterable[str]) -> list[str]:
-    """List the chips that a name means with or without words for their maker: 4090 is rtx-4090."""
-    wanted = _model_number(name)
-    return [n for n in names if wanted and _model_number(n) == wanted]
+FORMS = frozenset({"sxm", "pcie", "nvl"})
+"""Words for how a chip is built in, which are left out where there is one way."""
+_SIZE = re.compile(r"[0-9]+gb")
 
 
-def _model_number(name: str) -> tuple[str, ...]:
-    return tuple(w for w in re.split(r"[^a-z0-9.]+", name.lower()) if w and w not in MAKERS)
+def same_chip(name: str, chips: Mapping[str, str]) -> list[str]:
+    """List the chips that a name means, words for makers and for the way of building in left out.
+
+    name: as a driver, a shop or a person writes it; chips: what each chip is called in full, with
+    its memory, by preset. 4090 is rtx-4090, and NVIDIA H100 80GB HBM3 is h100-sxm; several are
+    listed where what would tell them apart is left out: h100 is three chips.
+
+    >>> same_chip("NVIDIA B200", {"b200-sxm": "NVIDIA B200 SXM, HBM3e, 180 GB"})
+    ['b200-sxm']
+    """
+    wanted = chip_words(name)
+    if wanted in CHIPS:
+        return [CHIPS[wanted]]
+    same = [n for n in chips if wanted and chip_words(n) == wanted]
+    return same or [n for n, said in chips.items() if _lacks(wanted, n, said) <= FORMS]
+
+
+def like_chips(name: str, chips: Mapping[str, str]) -> list[str]:
+    """List the chips that a name may mean where it leaves out the size of their memory as well."""
+    wanted = chip_words(name)
+    return [
+        n for n, said in chips.items()
+        if all(w in FORMS or _SIZE.fullmatch(w) for w in _lacks(wanted, n, said))
+    ]  # fmt: skip
+
+
+def chip_words(name: str) -> tuple[str, ...]:
+    """Take a name of a chip apart, without its makers: 80 GB is one word, and SXM5 is SXM."""
+    text = re.sub(r"([0-9]+) ?g(?:i?b)?(?![a-z0-9])", r"\1gb", name[:120].lower())
+    words = re.split(r"[^a-z0-9.]+", re.sub(r"sxm[0-9]", "sxm", text))
+    return tuple(w for w in words if w and w not in MAKERS)
+
+
+def _lacks(wanted: tuple[str, ...], chip: str, said: str) -> frozenset[str]:
+    """List the words of a chip's own name that a name lacks; all kinds of words if it is another's.
+
+    said: all that the chip is called.
+    """
+    own = chip_words(chip)
+    if not {*wanted} & {own[0]} or not {*wanted} <= {*own, *chip_words(said)}:
+        return frozenset({"another"})
+    return frozenset(own) - {*wanted}
+
+
+CHIPS: dict[tuple[str, ...], str] = {
+    ("dgx", "spark"): "gb10", ("spark",): "gb10", ("ai", "max", "395"): "strix-halo",
+}  # fmt: skip
+"""Chips by what the machines around them are called."""

@@ -110,6 +110,9 @@ def _hidden(model: Model) -> int:
 
 def _parsed(text: str, natural: str) -> tuple[str, dict[str, str]]:
     """Split PART=FORMAT,... into the format of the rest and those of parts."""
+    if "=" not in text and "," in text:
+        fix = "Say one; `rooflm compare` takes several, and experts=mxfp4,rest=bf16 is one."
+        raise RooflmError(f"'{text[:40]}' is several formats", "--weights", fix)
     if "=" not in text:
         return find_format(text.strip(), "--weights").name, {}
     parts: dict[str, str] = {}

@@ -14,7 +14,7 @@ from .entries import build_machine, build_model
 from .errors import RooflmError, either, nearest, printable
 from .hardware import Machine
 from .model import Model
-from .names import plain_name, same_chip, same_dimensions
+from .names import chip_words, like_chips, plain_name, same_chip, same_dimensions
 from .plain import is_map
 from .schema import DIMENSIONS, HARDWARE, MODEL, Field, check
 from .yamlfile import Block, is_file, load, load_block, read_text, top_keys
@@ -89,6 +89,11 @@ def read_model_file(text: str) -> Model | None:
     if suffix == ".gguf":
         from .gguf_model import read_gguf
 
+        found, kind = same_dimensions(path.name, _called(MODELS_FILE))
+        if found and kind and not is_file(text):
+            fix = f"{_quantized(found, kind)[:-1]}, or name the file where it lies."
+            raise RooflmError("there is no such file", text[:200], fix)
+
         return read_gguf(path)
     if suffix == ".safetensors":
         what = "a safetensors file holds weights, and not how they are used"
@@ -111,7 +116,7 @@ def find_machine(text: str | Machine, more: str | None = None) -> Machine:
     """Find the hardware that a user names: a preset's name or a YAML file; a machine is taken."""
     if isinstance(text, Machine):
         return text
-    if re.fullmatch(r"[0-9]+ ?x ?[a-z].*", text):
+    if re.fullmatch(r"[0-9]+(?:x ?| x )[a-zA-Z].*", text):
         fix = "Write NODESxDEVICESxNAME, such as 8xh100-sxm or 2x8xh100-sxm."
         raise RooflmError(f"'{text}' is several devices", "--on", fix)
     return _built(text, HARDWARE_FILE, "hardware", HARDWARE, more, build_machine)
@@ -294,23 +299,61 @@ def _resolve(text: str, presets: Path, what: str, own: list[str]) -> tuple[str, 
         found, kind = same_dimensions(text, _called(presets))
         if found and kind:
             what = f"'{shown}' has the dimensions of {found}, and weights of its own format"
-            fix = f"Name {found}, and its format with --weights."
-            raise RooflmError(what, where, fix)
+            raise RooflmError(what, where, _quantized(found, kind))
         chosen = [found] if found and not same else []
     else:
-        chosen = same_chip(text, names)
+        chosen = same_chip(text, _chips(presets))
     if len(chosen) == 1:
         return chosen[0], True
-    alike = same or _alike(text, aliases)
+    lists = f"`rooflm {'models' if what == 'model' else 'hardware'}` lists what is known; "
+    lists += "its config.json will do." if what == "model" else "a file will do."
+    alike = same or chosen or _alike(text, aliases)
+    if what == "hardware":
+        alike = like_chips(text, _chips(presets)) or alike
+        _refuse_size(text, _chips(presets))
     if alike:
         more = f" and {len(alike) - 8} more" if len(alike) > 8 else ""
-        fix = f"It may be {', '.join(alike[:8])}{more}: name one."
+        fix = f"It may be {', '.join(alike[:8])}{more}: name {'one' if alike[1:] else 'that'}."
         raise RooflmError(f"'{shown}' is not the name of one {what}", where, fix)
-    command = "models" if what == "model" else "hardware"
-    lists = f"`rooflm {command}` lists what is known; a file will do."
     fix = _several(text, aliases) if what == "hardware" else ""
-    fix = fix or nearest(text.rpartition("/")[2], [*own, *names]) or lists
+    if what == "model" and "," in text:
+        fix = f"Say one after the other: rooflm compare {' '.join(text.split(',')[:3])}."
+    fix = fix or nearest(text.rpartition("/")[2], [*own, *names])
+    if what == "model" and fix and "," not in text:
+        fix += " Of another model its config.json will do."
+    fix = fix or lists
     raise RooflmError(f"unknown {what} '{shown}'", where, fix)
+
+
+def _quantized(found: str, kind: str) -> str:
+    """Say how a model is named whose name tells a format."""
+    from .formats import FORMATS
+
+    if kind in FORMATS:
+        return f"Say {found} --weights {kind}."
+    return f"Name {found}, and its format with --weights."
+
+
+def _refuse_size(text: str, chips: Mapping[str, str]) -> None:
+    """Say where to put the memory of a computer whose chip is sold with several."""
+    chip, sizes = re.subn(r"[- ]([0-9]+) ?gb?$", "", text.lower())
+    found = same_chip(chip, chips)
+    if sizes and len(found) == 1 and found[0].startswith("apple-"):
+        size = chip_words(text)[-1].upper()
+        what = f"{found[0]} is sold with several sizes of memory"
+        raise RooflmError(what, "--on", f"Say --on {found[0]} --capacity {size}.")
+
+
+@cache
+def _chips(presets: Path) -> dict[str, str]:
+    """Tell what each chip is called in full, with its kind and size of memory."""
+    whole = preset_text(presets)
+    said = re.compile(r"^  (?:name|memory): *(.+)|^  label_gb: *(?:{value: )?([0-9.]+)", re.M)
+    return {
+        name: ", ".join(f[0] or f"{f[1]} GB" for f in said.findall(whole[start:end]))
+        for name, (_, start, end) in top_keys(whole, presets.name).items()
+        if name not in NOT_ENTRIES
+    }
 
 
 def _several(text: str, aliases: Mapping[str, list[str]]) -> str:
@@ -318,12 +361,13 @@ def _several(text: str, aliases: Mapping[str, list[str]]) -> str:
     if "," in text:
         return "One machine at a time here; `rooflm compare` takes several."
     found = re.fullmatch(
-        r"(?![0-9]* ?[x*:])(.+?) ?[x*:] ?([0-9]{1,4})|([0-9]{1,4}) ?[*:] ?(.+)", text
+        r"(?![0-9]* ?[x*:])(.+?) ?[x*:] ?([0-9]{1,4})|([0-9]{1,4})(?: ?[*:] ?| )(.+)", text
     )
     if found is None:
         return ""
     chip, count = found[1] or found[4], found[2] or found[3]
-    chips = same_chip(chip, aliases) or _alike(chip, aliases)
+    known = _chips(HARDWARE_FILE)
+    chips = same_chip(chip, known) or like_chips(chip, known) or _alike(chip, aliases)
     return f"Write {either([f'{count}x{name}' for name in chips[:4]])}." if chips else ""
 
 

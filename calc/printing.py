@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .errors import RooflmError, check_choice, say
+from .errors import RooflmError, check_choice, printable, say
 from .output import (
     OutputFormat,
     Page,
@@ -34,6 +34,9 @@ def printing(
     format: str | None, output: str | None, quiet: bool, more: tuple[str, ...] = ()
 ) -> Printing:
     """Read the options of the output; more: formats that a command has beside the usual ones."""
+    if output is not None and output.isdecimal():
+        fix = f"Tokens are --output-tokens {output}; a file of that name is ./{output}."
+        raise RooflmError(f"'{printable(output, 20)}' is a number, and no file", "--output", fix)
     chosen: Any = given(format, format_of(output))
     check_choice(chosen, ("table", "json", "csv", "md", *more), "--format")
     return Printing(chosen, output, quiet)

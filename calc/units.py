@@ -56,6 +56,11 @@ def parse_count(text: str, option: str, fix: str = ONE) -> int:
     return int(value)
 
 
+LENGTHS = ("--context", "--prompt", "--output-tokens", "--prefix")
+_THOUSANDS = re.compile(r"[1-9][0-9]{0,2}(?:,[0-9]{3}){1,3}")
+"""A number whose thousands are set apart, or a list."""
+
+
 def parse_layers(text: str) -> int:
     """Read a number of layers, which may be 0."""
     return 0 if text.strip() == "0" else parse_count(text, "--gpu-layers")
@@ -64,6 +69,12 @@ def parse_layers(text: str) -> int:
 def parse_counts(text: str, option: str) -> list[int]:
     """Read a list of counts and ranges: `1,64,256`, `1:256:x2` (times two), `1:9:2` (plus two)."""
     values: list[int] = []
+    if _THOUSANDS.fullmatch(text.strip()):
+        plain = text.strip().replace(",", "")
+        whole = int(plain)
+        if ",0" in text or (option in LENGTHS and whole.bit_count() == 1):
+            what = f"'{_short(text)}' is several values, and no {plain}"
+            raise RooflmError(what, option, f"Write {plain}.")
     for part in text.split(","):
         values.extend(_range(part, option))
         if len(values) > MOST_POINTS:

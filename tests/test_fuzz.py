@@ -172,7 +172,7 @@ WORDS = (
     "0.9", "90%", "2.5k", "uniform:1k-3k", "lognormal:100,0.5,1k", "exponential:64", "512@0.8",
     "0.8,0.2", "4/5,1/5", "0;1;0,0;0,1", "zipf:1.0", "rate=1:32:x2", "2x8xh100-sxm", "v0.12.0",
     "bandwidth=1.1,compute=0.9", "experts=mxfp4,rest=bf16", "heatmap:x=batch,z=regime",
-    "pareto:latency_s=20ms", "batch=1 context=512 latency=10.6ms", "64x20", "-1.5", "K=8",
+    "pareto:latency_s=20ms", "batch=1 context=512 latency=10.6ms", "-1.5", "K=8",
     "mla=c:512+r:64+d:128+v:128", "pattern=3*window:1024+full", "1,2,3\n4,5,6", "0.14,0.55,2.19",
 )  # fmt: skip
 """What options take."""

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from rooflm.calc.deployment import parse_node
 from rooflm.calc.engines import engine_names
+from rooflm.calc.names import plain_name
 from rooflm.calc.presets import preset_of
 
 from .helpers import Terminal
@@ -50,7 +52,7 @@ def test_fine_tunes_have_the_dimensions_of_their_base(
         ("deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", "unknown model"),
         ("codellama/CodeLlama-34b-Instruct-hf", "Did you mean codellama-34b"),
         ("moonshotai/Kimi-K2-Thinking", "Did you mean kimi-k2"),
-        ("Qwen/Qwen3-8B-AWQ", "Name qwen3-8b, and its format with --weights."),
+        ("Qwen/Qwen3-8B-AWQ", "Say qwen3-8b --weights awq."),
         ("unsloth/llama-3.1-8b-Instruct-GGUF", "Name llama-3.1-8b, and its format"),
     ],
 )
@@ -86,14 +88,37 @@ def test_what_is_read_from_a_file_has_no_note(
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [("4090", "rtx-4090"), ("2x3090", "rtx-3090"), ("NVIDIA H100 SXM", "h100-sxm"),
-     ("m3", "apple-m3"), ("v5e", "tpu-v5e")],
+     ("m3", "apple-m3"), ("v5e", "tpu-v5e"), ("2x RTX 4090", "rtx-4090"), ("b200", "b200-sxm"),
+     ("4 x RTX 4090 24GB", "rtx-4090"), ("ryzen ai max 395", "strix-halo"),
+     # As nvidia-smi prints them.
+     ("NVIDIA H100 80GB HBM3", "h100-sxm"), ("NVIDIA A100-SXM4-80GB", "a100-sxm-80gb"),
+     ("NVIDIA A100 80GB PCIe", "a100-pcie-80gb"), ("NVIDIA H100 NVL", "h100-nvl"),
+     ("Tesla T4", "t4"), ("Tesla V100-SXM2-32GB", "v100-sxm2-32gb"), ("NVIDIA GB10", "gb10"),
+     ("NVIDIA GeForce RTX 3090 Ti", "rtx-3090-ti"), ("NVIDIA B200", "b200-sxm")],
 )  # fmt: skip
 def test_a_chip_without_its_maker(rooflm: Terminal, typed: str, meant: str) -> None:
     """One chip has the name when words for makers are left out; the answer names it."""
     answer = rooflm.json("compare", "gpt2", "--on", typed, "--time-model", "bandwidth")
 
     assert answer["rows"][0]["hardware"] == meant
-    assert f"{typed.removeprefix('2x')} is taken for {meant}" in answer["assumptions"]
+    name = parse_node(typed).name
+    taken = [line for line in answer["assumptions"] if line.startswith(f"{name} is taken for")]
+    # What is all of a name needs no note, makers and marks aside.
+    assert taken == [f"{name} is taken for {meant}"] or plain_name(name) in plain_name(meant)
+
+
+def test_half_a_name_of_several_chips_lists_them(rooflm: Terminal) -> None:
+    """What tells chips apart is asked for: bandwidths of an H100 differ by 1.6, sizes by shop."""
+    wanted = {
+        "8xh100": "h100-sxm, h100-pcie, h100-nvl: name one", "H100 80GB": "h100-sxm, h100-pcie:",
+        "a100-80gb": "a100-sxm-80gb, a100-pcie-80gb:", "NVIDIA H200": "h200-sxm, h200-nvl:",
+        "3060": "It may be rtx-3060-12gb", "3090x2": "Write 2x3090", "8 h100": "Write 8xh100-sxm",
+        "7900 xt": "rx-7900-xtx", "m3-ultra-256gb": "--on apple-m3-ultra --capacity 256GB",
+        "RTX 3060 Laptop GPU": "unknown hardware",
+    }  # fmt: skip
+    for typed, part in wanted.items():
+        ran = rooflm("fit", "gpt2", "--on", typed)
+        assert (ran.code, part in ran.err) == (2, True), ran.err
 
 
 NOTED = "128K is 128,000: K = 1,000; 128Ki = 131,072"
@@ -138,6 +163,23 @@ FIT, COMMAND = ("fit", "llama-3-8b"), ("sweep", "llama-3-8b", *ON)
         ((*COMMAND, "--gpu-memory-utilization", "1"), "Here it is --gpu-share."),
         ((*COMMAND, "--seq-len", "9"), "Here it is --context or --prompt."),
         ((*COMMAND, "--bs", "9"), "Here it is --batch."),
+        ((*COMMAND, "--json"), "Here it is --format json."),
+        ((*COMMAND, "--ttft"), "Here it is --phase prefill."),
+        ((*COMMAND, "--phase", "ttft"), "Did you mean prefill?"),
+        ((*COMMAND, "--batch", "1", "8", "64"), "Several values are written with commas: 1,8,64."),
+        ((*COMMAND, "--context", "8,192"), "'8,192' is several values, and no 8192 (--context)."),
+        ((*COMMAND, "--batch", "1,024"), "Write 1024."),
+        ((*COMMAND, "--weights", "bf16", "--weights=int4"), "said more than once (--weights)"),
+        ((*COMMAND, "--weights", "bf16,int4"), "`rooflm compare` takes several"),
+        ((*COMMAND, "--output", "200"), "Tokens are --output-tokens 200"),
+        (("show", "llama-3-8b", "--context", "8k"), "`rooflm fit`, `rooflm sweep`"),
+        (("show", "llama-3-8b", "--set", "hidden_size=5120"), "Did you mean D?"),
+        (("compare", "llama-3-8b,qwen3-8b", *ON), "rooflm compare llama-3-8b qwen3-8b."),
+        (("solve", "users", "llama-3-8b", *ON), "Did you mean batch?"),
+        (("explain", "cache", "llama-3-8b", *ON), "kv_cache_bytes or bytes_per_token"),
+        (("explain", "ttft", "llama-3-8b", *ON), "bound_s --phase prefill"),
+        (("version",), "It is rooflm --version."),
+        (("help", "fit"), "It is rooflm fit --help."),
     ],
 )  # fmt: skip
 def test_the_way_out_is_told(rooflm: Terminal, words: tuple[str, ...], part: str) -> None:
@@ -158,3 +200,36 @@ def test_an_engine_that_never_ran_on_a_chip_names_those_that_did(rooflm: Termina
     assert "ran on the a100-sxm-80gb; engines with an estimate there: tensorrt-llm-0.9," in lines
     assert "estimate: TensorRT-LLM 0.5 to 0.9" in usual
     assert all(name in " ".join(told.split()) for name in engine_names())
+
+
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [
+        ("llama3.1:8b-instruct-q4_K_M", "Say llama-3.1-8b --weights q4_k_m."),
+        ("Meta-Llama-3.1-8B-Instruct-IQ2_XXS.gguf", "Say llama-3.1-8b --weights iq2_xxs, or name"),
+        ("unsloth/Qwen3-8B-UD-Q4_K_XL", "Name qwen3-8b, and its format with --weights."),
+        ("gemma-4-12b", "Of another model its config.json will do."),
+    ],
+)
+def test_a_file_of_llama_cpp_is_a_model_and_a_format(
+    rooflm: Terminal, typed: str, says: str
+) -> None:
+    """Names of files and tags end with the type of the file."""
+    ran = rooflm("fit", typed, *ON)
+
+    assert (ran.code, says in ran.err) == (2, True), ran.err
+
+
+def test_active_parameters_may_be_left_out(rooflm: Terminal) -> None:
+    """One model of a family has so many in all: the index of Qwen3-235B-A22B on the hub tells them."""
+    assert rooflm.json("show", "qwen3:235b")["parameters"]["total"] == 235_093_634_560
+
+
+def test_several_formats_are_compared(rooflm: Terminal) -> None:
+    """A row for each, equal to that of the format alone; formats of parts are one."""
+    words = ("compare", "llama-3-8b", *ON, "--batch", "1,8")
+    both = rooflm.json(*words, "--weights", "bf16,fp8")["rows"]
+    alone = [rooflm.json(*words, "--weights", kind)["rows"] for kind in ("bf16", "fp8")]
+
+    assert both == [alone[i][n] for n in range(2) for i in range(2)]
+    assert len(rooflm.json(*words, "--weights", "mlp=fp8,rest=bf16")["rows"]) == 2
