@@ -221,7 +221,7 @@ def test_a_file_of_llama_cpp_is_a_model_and_a_format(
 
 
 def test_active_parameters_may_be_left_out(rooflm: Terminal) -> None:
-    """One model of a family has so many in all: the index of Qwen3-235B-A22B on the hub tells them."""
+    """One of a family has so many in all; its parameters are those of its index on the hub."""
     assert rooflm.json("show", "qwen3:235b")["parameters"]["total"] == 235_093_634_560
 
 
