@@ -27,6 +27,9 @@ OTHERS = {
     "max-num-seqs max-running-requests max-batch-size": ("--max-sequences", "--batch"),
     "max-num-batched-tokens chunked-prefill-size": ("--max-batched-tokens",),
     "n-gpu-layers ngl num-gpu-layers": ("--gpu-layers",),
+    "cpu-moe n-cpu-moe override-tensor ot cpu-offload-gb": (
+        "not modelled for experts or parts of layers; --gpu-layers keeps whole layers there",
+    ),
     "num-speculative-tokens num-draft-tokens": ("--draft-tokens",),
     "speculative-model model-draft": ("--draft",),
     "request-rate qps": ("--rate",),

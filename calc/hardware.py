@@ -55,6 +55,9 @@ def scaled(machine: Machine, factors: Mapping[str, float]) -> Machine:
     def times(rates: Mapping[str, float], figure: str) -> dict[str, float]:
         return {name: rate * factors.get(figure, 1.0) for name, rate in rates.items()}
 
+    # All-reduces were timed over the links as they are.
+    timed = {k: v for k, v in machine.kernels.items() if k != "all_reduce"}
+
     def bytes_of(held: int | None) -> int | None:
         return None if held is None else round(held * factors.get("capacity", 1.0))
 
@@ -65,6 +68,7 @@ def scaled(machine: Machine, factors: Mapping[str, float]) -> Machine:
         best_flops=times(machine.best_flops, "compute"),
         links=times(machine.links, "link"),
         pairs=times(machine.pairs, "link"),
+        kernels=machine.kernels if factors.get("link", 1.0) == 1 else timed,
         label_bytes=bytes_of(machine.label_bytes),
         driver_bytes=bytes_of(machine.driver_bytes),
         scaled_by=", ".join(f"{figure} x {factor:g}" for figure, factor in factors.items()),

@@ -146,5 +146,11 @@ def file_told(model: Model) -> list[str]:
     """Say what the model's file or its preset tells of its weights, if it tells anything."""
     if model.weights_format is None:
         said = model.published
-        return [] if said is None else [f"published in {said}; --weights says others"]
-    return [f"formats of the model's file: {model.weights_format}; --weights says others"]
+        return (
+            []
+            if said is None
+            else [f"counted as published: {said} (--weights takes another format)"]
+        )
+    return [
+        f"counted as in the model's file: {model.weights_format} (--weights takes another format)"
+    ]

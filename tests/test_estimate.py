@@ -391,7 +391,8 @@ def test_a_message_takes_what_was_timed(chip: str) -> None:
 @pytest.mark.parametrize(
     "words",
     ["", "--link 449GB", "--link 5GB", "--link 1TB", "--link-latency 30us", "--all-reduce one-shot",
-     "--all-reduce two-shot", "--all-reduce in-switch", "--all-reduce one-shot --link 450GB"],
+     "--all-reduce two-shot", "--all-reduce in-switch", "--all-reduce one-shot --link 450GB",
+     "--hardware-scale link=0.1", "--hardware-scale link=2", "--hardware-scale bandwidth=3"],
 )  # fmt: skip
 def test_no_option_takes_an_estimate_below_the_bound(
     rooflm: Terminal, words: str, phase: str
@@ -404,7 +405,8 @@ def test_no_option_takes_an_estimate_below_the_bound(
             assert row["estimate_s"] is None or row["estimate_s"] >= row["bound_s"]
             estimated.add(row["estimate_s"] is not None)
     timed = {"--link 449GB": {False}, "--link 5GB": {False}, "--link 1TB": {False},
-             "--all-reduce one-shot --link 450GB": {True}}  # fmt: skip
+             "--all-reduce one-shot --link 450GB": {True}, "--hardware-scale link=0.1": {False},
+             "--hardware-scale link=2": {False}}  # fmt: skip
     assert estimated == timed.get(words, {True, False})
 
 

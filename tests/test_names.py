@@ -178,6 +178,7 @@ FIT, COMMAND = ("fit", "llama-3-8b"), ("sweep", "llama-3-8b", *ON)
         (("solve", "users", "llama-3-8b", *ON), "Did you mean batch?"),
         (("explain", "cache", "llama-3-8b", *ON), "kv_cache_bytes or bytes_per_token"),
         (("explain", "ttft", "llama-3-8b", *ON), "bound_s --phase prefill"),
+        ((*FIT, *ON, "--cpu-moe"), "not modelled for experts"),
         (("version",), "It is rooflm --version."),
         (("help", "fit"), "It is rooflm fit --help."),
     ],

@@ -339,7 +339,10 @@ def test_a_published_format_is_the_default_of_all_commands(rooflm: Terminal) -> 
     assert shown["weights_bytes"] == 65248815744
     assert fit["memory"]["weights_bytes"] == row["weights_bytes"] == shown["weights_bytes"]
     assert fit["fits"]
-    assert "published in experts=mxfp4,rest=bf16; --weights says others" in fit["assumptions"]
+    assert (
+        "counted as published: experts=mxfp4,rest=bf16 (--weights takes another format)"
+        in fit["assumptions"]
+    )
     assert not sixteen["fits"]
     assert sixteen["memory"]["weights_bytes"] == 2 * shown["parameters"]["total"]
     assert shown["weights_format"] == "bf16, experts mxfp4"
@@ -366,7 +369,7 @@ def test_a_file_of_presets_may_say_a_format(tmp_path: Path, rooflm: Terminal) ->
     file.write_text(text.replace("WORD", "fp8"), "utf-8")
     shown = rooflm.json("show", "mine", "--models", str(file))
 
-    assert "published in fp8; --weights says others" in shown["assumptions"]
+    assert "counted as published: fp8 (--weights takes another format)" in shown["assumptions"]
     for word in ("fp7", "experts=mxfp4,rest=bf16"):
         file.write_text(text.replace("WORD", word), "utf-8")
         failed = rooflm("show", "mine", "--models", str(file))
@@ -394,7 +397,10 @@ def test_commands_default_to_the_format_of_a_file_and_say_so(
     )
 
     assert answer == asked
-    assert "formats of the model's file: awq; --weights says others" in answer["assumptions"]
+    assert (
+        "counted as in the model's file: awq (--weights takes another format)"
+        in answer["assumptions"]
+    )
     assert any("weights awq, rest bf16" in line for line in answer["assumptions"])
     if command == "show":
         assert answer["parameters"] == plain["parameters"]
