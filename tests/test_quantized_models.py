@@ -598,9 +598,9 @@ def test_formats_leave_the_work_as_it_is(rooflm: Terminal, model: str) -> None:
 
 def test_fp8_is_computed_where_a_chip_can(rooflm: Terminal) -> None:
     """An H100 multiplies at its fp8 rate; an A100 says that it has none."""
-    words = ("sweep", "llama-3-8b", "--weights", "fp8", "--phase", "prefill", "--prompt", "8192")
-    fast = rooflm.json(*words, "--on", "h100-sxm")
-    slow = rooflm.json(*words, "--on", "a100-sxm-80gb")
+    words = ("sweep", "llama-3-8b", "--phase", "prefill", "--prompt", "8192")
+    fast = rooflm.json(*words, "--on", "h100-sxm", "--weights", "fp8")
+    slow = rooflm.json(*words, "--on", "a100-sxm-80gb", "--weights", "fp8")
     plain = rooflm.json(*words, "--on", "a100-sxm-80gb", "--weights", "bf16")
 
     assert any("multiplied at 1,979 TFLOP/s fp8" in line for line in fast["assumptions"])
