@@ -189,8 +189,7 @@ FAMILIES: dict[str, Family] = {
         _BIASES, norms=4, tied=True, qk_norm="head", sight="types", layout="gemma4",
         defaults={"sliding_window": 512, "head_dim": 256, "global_head_dim": 512,
         "num_kv_shared_layers": 0, "hidden_size_per_layer_input": 256,
-        "vocab_size_per_layer_input": 262144},
-        refuses={"enable_moe_block": "a dense layer beside the experts of a layer"}
+        "vocab_size_per_layer_input": 262144}
     ),
     "glm": Family(qkv_bias=("attention_bias", True), defaults={"head_dim": 128}),
     "glm4": Family(norms=4, qkv_bias=("attention_bias", True), defaults={"head_dim": 128}),
@@ -453,9 +452,16 @@ FAMILIES: dict[str, Family] = {
 }  # fmt: skip
 """Rows by model_type."""
 
+# What transformers 5.24.0 has for the 12B: no embeddings of layers.
+FAMILIES["gemma4_unified_text"] = replace(
+    FAMILIES["gemma4_text"], defaults=FAMILIES["gemma4_text"].defaults
+    | {"hidden_size_per_layer_input": 0, "sliding_window": 1024}
+)  # fmt: skip
+
 NEEDS_HEADS = frozenset((
     "bamba", "cwm", "dots1", "dream", "ernie4_5", "ernie4_5_moe", "exaone4", "falcon_h1",
-    "gemma", "gemma2", "gemma3_text", "gemma3n_text", "gemma4_text", "glm", "glm4", "glm4_moe",
+    "gemma", "gemma2", "gemma3_text", "gemma3n_text", "gemma4_text", "gemma4_unified_text", "glm",
+    "glm4", "glm4_moe",
     "gpt_oss", "helium", "hy_v3", "jamba", "laguna", "lfm2", "lfm2_moe", "llama4_text",
     "minimax", "minimax_m2", "minimax_m3_vl_text", "ministral", "ministral3", "mistral",
     "mixtral", "nemotron_h", "phimoe", "qwen2", "qwen2_moe", "qwen3", "qwen3_5_moe_text",
@@ -466,7 +472,8 @@ NEEDS_HEADS = frozenset((
 
 SAME: dict[str, str] = {
     "code_llama": "llama", "Dream": "dream", "gemma3": "gemma3_text", "gemma3n": "gemma3n_text",
-    "gemma4": "gemma4_text", "gpt_oss_text": "gpt_oss", "kimi_k2": "deepseek_v3",
+    "gemma4": "gemma4_text", "gemma4_unified": "gemma4_unified_text",
+    "gpt_oss_text": "gpt_oss", "kimi_k2": "deepseek_v3",
     "llama4": "llama4_text", "mimo": "qwen2", "minimax_m1": "minimax",
     "minimax_m3": "minimax_m3_vl_text", "minimax_m3_vl": "minimax_m3_vl_text",
     "minimax_text_01": "minimax", "phi4": "phi3", "qwen2_5_vl": "qwen2",

@@ -5,7 +5,7 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
-from .errors import RooflmError
+from .errors import say
 
 PURPOSES = {
     "What there is": ("models", "hardware", "show"),
@@ -34,14 +34,14 @@ class Sections(TyperCommand):
     """A command whose options stand under headings once there are many."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Refuse an option that is said twice: the parser would keep the last one alone."""
+        """Tell of an option that is said twice: the last one counts, as in a line typed again."""
         typed = [word.partition("=")[0] for word in args if word.startswith("--")]
         for parameter in self.get_params(ctx):
             once = parameter.param_type_name == "option" and not getattr(
                 parameter, "multiple", True
             )
             if once and sum(typed.count(name) for name in parameter.opts) > 1:
-                raise RooflmError("it is said more than once", parameter.opts[0], "Say it once.")
+                say(f"rooflm: note: {parameter.opts[0]} is said more than once; the last counts")
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:

@@ -26,6 +26,8 @@ from .configlayers import (
     see,
     some,
 )
+from .experts import Experts
+from .mlp import MLP
 from .plain import is_list, is_map
 
 if TYPE_CHECKING:
@@ -292,11 +294,26 @@ def _gemma4(keys: Keys, D: int, L: int) -> list[Layer]:
     doubled = any(shares) and keys.flag(("use_double_wide_mlp", False), "F doubled where shared")
     wide = replace(narrow, F=2 * narrow.F) if doubled else narrow
     norms = block_norms(keys)
+    if keys.flag(("enable_moe_block", False), "experts beside the MLP"):
+        # Three norms more, a scale of the router's input, and one of each expert.
+        near, far = (replace(m, extra=m.extra + D) for m in (near, far))
+        narrow = wide = _beside(keys, narrow, any(shares))
+        norms += 3
     return [
         (replace(far if kind[0] == "full" else see(near, kind), shares=s), wide if s else narrow,
          norms)
         for kind, s in zip(kinds, shares, strict=True)
     ]  # fmt: skip
+
+
+def _beside(keys: Keys, mlp: MLP, shares: bool) -> Experts:
+    """Read experts beside an MLP that every token takes, as one that all of them share."""
+    if shares:
+        raise keys.refuse("experts in layers that read the cache of others", "num_kv_shared_layers")
+    return Experts(
+        F=keys.count("moe_intermediate_size", "F of an expert"), E=keys.count("num_experts", "E"),
+        k=keys.count("top_k_experts", "k"), shared=mlp.F, router_bias=True,
+    )  # fmt: skip
 
 
 SAVED = {

@@ -227,6 +227,13 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "gemma-4-31b": row("gemma4_text", D=5376, F=21504, N=32, K=16, H=256, L=60, V=262144, W=1024,
         tied=True, global_head_dim=512, num_global_key_value_heads=4, attention_k_eq_v=True,
         hidden_size_per_layer_input=0, layer_types=([WINDOW] * 5 + [FULL]) * 10),
+    "gemma-4-12b": row("gemma4_unified_text", D=3840, F=15360, N=16, K=8, H=256, L=48, V=262144,
+        W=1024, tied=True, global_head_dim=512, num_global_key_value_heads=1,
+        attention_k_eq_v=True, layer_types=([WINDOW] * 5 + [FULL]) * 8),
+    "gemma-4-26b-a4b": row("gemma4_text", D=2816, F=2112, N=16, K=8, H=256, L=30, V=262144, W=1024,
+        E=128, M=704, top_k_experts=8, tied=True, enable_moe_block=True, global_head_dim=512,
+        num_global_key_value_heads=2, attention_k_eq_v=True, hidden_size_per_layer_input=0,
+        layer_types=([WINDOW] * 5 + [FULL]) * 5),
 
     # Phi
     "phi-1.5": row("phi", D=2048, F=8192, N=32, L=24, V=51200),

@@ -291,7 +291,7 @@ def nested(key: str, value: Any) -> dict[str, Any]:
         (GEMMA3N, {"num_kv_shared_layers": 30}, "no layer makes the keys"),
         (GEMMA3N, {"layer_types": None}, "layer_types is missing"),
         (GEMMA4, {"num_kv_shared_layers": 32}, "no layer makes the keys that the last 32 read"),
-        (GEMMA4, {"enable_moe_block": True}, "a dense layer beside the experts"),
+        (GEMMA4, {"enable_moe_block": True}, "experts in layers that read the cache of others"),
         (GEMMA4, {"use_bidirectional_attention": "all"}, "attention both ways"),
         (LLADA, {"block_type": "sequential"}, "another kind of block"),
         (LLADA, {"layer_norm_type": "default"}, "another kind of norm"),

@@ -174,6 +174,26 @@ FACTS: dict[str, tuple[dict[str, Any], Figures]] = {
         "sliding_window": 1024, "vocab_size": 262144}},
         Figures(30_697_345_280, 30_697_345_280, 450_560, 40_960),
     ),
+    # AI-Hypercomputer/maxtext, src/maxtext/configs/models/gemma4-12b.yml
+    "gemma-4-12B": (
+        {"model_type": "gemma4_unified", "text_config": {"model_type": "gemma4_unified_text",
+        "attention_k_eq_v": True, "hidden_size": 3840, "intermediate_size": 15360, "layer_types":
+        (["sliding_attention"] * 5 + ["full_attention"]) * 8, "num_attention_heads": 16,
+        "num_global_key_value_heads": 1, "num_hidden_layers": 48, "num_key_value_heads": 8,
+        "vocab_size": 262144}},
+        Figures(11_907_350_272, 11_907_350_272, 172_032, 8_192),
+    ),
+    # huggingface/transformers, src/transformers/models/gemma4/convert_gemma4_weights.py
+    "gemma-4-26B-A4B": (
+        {"model_type": "gemma4", "text_config": {"max_position_embeddings": 262144, "model_type":
+        "gemma4_text", "attention_k_eq_v": True, "enable_moe_block": True, "hidden_size": 2816,
+        "hidden_size_per_layer_input": 0, "intermediate_size": 2112, "layer_types":
+        (["sliding_attention"] * 5 + ["full_attention"]) * 5, "moe_intermediate_size": 704,
+        "num_attention_heads": 16, "num_experts": 128, "num_global_key_value_heads": 2,
+        "num_hidden_layers": 30, "num_key_value_heads": 8, "sliding_window": 1024,
+        "top_k_experts": 8, "vocab_size": 262144}},
+        Figures(25_233_141_760, 3_822_530_560, 112_640, 10_240),
+    ),
     # https://huggingface.co/openai-community/gpt2
     "gpt2": (
         {"model_type": "gpt2", "n_embd": 768, "n_head": 12, "n_layer": 12, "n_positions": 1024,

@@ -169,7 +169,6 @@ FIT, COMMAND = ("fit", "llama-3-8b"), ("sweep", "llama-3-8b", *ON)
         ((*COMMAND, "--batch", "1", "8", "64"), "Several values are written with commas: 1,8,64."),
         ((*COMMAND, "--context", "8,192"), "'8,192' is several values, and no 8192 (--context)."),
         ((*COMMAND, "--batch", "1,024"), "Write 1024."),
-        ((*COMMAND, "--weights", "bf16", "--weights=int4"), "said more than once (--weights)"),
         ((*COMMAND, "--weights", "bf16,int4"), "`rooflm compare` takes several"),
         ((*COMMAND, "--output", "200"), "Tokens are --output-tokens 200"),
         (("show", "llama-3-8b", "--context", "8k"), "`rooflm fit`, `rooflm sweep`"),
@@ -209,7 +208,7 @@ def test_an_engine_that_never_ran_on_a_chip_names_those_that_did(rooflm: Termina
         ("llama3.1:8b-instruct-q4_K_M", "Say llama-3.1-8b --weights q4_k_m."),
         ("Meta-Llama-3.1-8B-Instruct-IQ2_XXS.gguf", "Say llama-3.1-8b --weights iq2_xxs, or name"),
         ("unsloth/Qwen3-8B-UD-Q4_K_XL", "Name qwen3-8b, and its format with --weights."),
-        ("gemma-4-12b", "Of another model its config.json will do."),
+        ("qwen3.6-27b", "Of another model its config.json will do."),
     ],
 )
 def test_a_file_of_llama_cpp_is_a_model_and_a_format(
@@ -234,3 +233,11 @@ def test_several_formats_are_compared(rooflm: Terminal) -> None:
 
     assert both == [alone[i][n] for n in range(2) for i in range(2)]
     assert len(rooflm.json(*words, "--weights", "mlp=fp8,rest=bf16")["rows"]) == 2
+
+
+def test_an_option_that_is_said_twice_is_told(rooflm: Terminal) -> None:
+    """The last one counts, so that advice can be added to a line; nobody overlooks it."""
+    ran = rooflm(*FIT, *ON, "--weights", "bf16", "--weights=int4")
+
+    assert "weights int4" in ran.out
+    assert ran.err == "rooflm: note: --weights is said more than once; the last counts\n"
