@@ -389,7 +389,7 @@ def _typed(name: str, value: Any, text: Text, key: Key) -> Any:
     if name in _PATHS and not Path(written).is_absolute():
         return str(folder / written)
     if name in ("model", "on") and _is_file(path := folder / written):
-        # Without a mark of a path a name is a preset's, whatever file has it; a folder may be meant.
+        # Without a mark of a path a name is a preset, whatever file has it; a folder may be meant.
         return written if path.is_file() and not re.search(r"[./\\]", written) else str(path)
     return written
 

@@ -626,6 +626,28 @@ WRONG = {
     "variants: {a: base, b: {block: 16, seed: 0, max_batched_tokens: 2Ki, prompt: 512}}": (
         "3:21", "it is 'a' in other words"
     ),
+    "command: serve\nbase: {model: llama-3-8b, on: h100-sxm, rate: 1, requests: 2}\n"
+    "variants: {a: base, b: {max_sequences: 256}}": (
+        "3:21", "it is 'a' in other words"
+    ),
+    BASE + "variants: {a: base, b: {pue: 1}}\nmeasure: [joules_per_token]": (
+        "2:21", "it is 'a' in other words"
+    ),
+    BASE + "variants: {a: base, b: {power: 700}}\nmeasure: [joules_per_token]": (
+        "2:21", "it is 'a' in other words"
+    ),
+    BASE + "variants: {a: base, b: {power: 500}}\nmeasure: [time_s]": (
+        "2:21", "it is 'a' in other words"
+    ),
+    BASE + "variants: {a: base, b: {capacity: 85520809984B}}\nmeasure: [time_s]": (
+        "2:21", "it is 'a' in other words"
+    ),
+    BASE + "variants: {a: base, b: {engine: TRT-LLM, hardware_scale: bandwidth=1}}": (
+        "2:21", "it is 'a' in other words"
+    ),
+    BASE + "variants: {a: base, b: {capacity: 85.520809984GB}}\nmeasure: [time_s]": (
+        "2:21", "it is 'a' in other words"
+    ),
     BASE + "measure: [engine.tokens]": ("2:11", "Say command: fit"),
     BASE + "measure: [elasticity]": ("2:11", "answer by themselves"),
     "base: [1]": ("1:1", "is a mapping"),
