@@ -23,7 +23,7 @@ from .asked import (
     works_of,
 )
 from .compare import Place, compared
-from .cost import Economics, Paid, costs, economics_of
+from .cost import Paid, costs, economics_of
 from .errors import RooflmError, nearest, printable
 from .expectations import Expectation, check_expectations, check_selection
 from .options import COSTED, DRAFTED, HANDOFF
@@ -68,8 +68,9 @@ UNCASED = (*WORK, *DENOISED, *COSTED, *HANDOFF, *DRAFTED, *INNER, *SERVED, *MEMO
 USUAL_TRAFFIC: Mapping[str, Any] = {
     "requests": "2000", "prompt": "512", "output_tokens": "128", "seed": "0", "block": "16",
     "arrivals": "poisson", "scheduler": "chunked", "routing_policy": "round-robin",
-    "max_batched_tokens": "2048", "max_sequences": "256", "rounds": "5", "prefix_groups": "1",
-    "prefill_servers": "1", "attainment": "0.9", "max_len": "2048",
+    "max_batched_tokens": "2048", "max_sequences": "256", "burstiness": "1", "watermark": "0",
+    "rounds": "5", "think": "0", "stagger": "0", "prefill_servers": "1", "attainment": "0.9",
+    "max_len": "2048",
 }  # fmt: skip
 """What live traffic is where nothing is said, as `rooflm serve --help` tells."""
 ELSEWHERE = (
@@ -282,15 +283,14 @@ def _check_twins(study: Study, probes: Mapping[str, Probe]) -> None:
                 replace(w, chunk=None) if w.chunk is not None and w.chunk >= w.prompt else w
                 for w in works_of(probe.words) or ()
             ]
-        # Constants of an engine are the case's, and what is paid is compared as it comes out.
-        known = COSTED if study.command == "fit" else [*COSTED, "engine"]
-        rest = {k: v for k, v in rest.items() if k not in known}
-        machine = replace(probe.case.machine, scaled_by="")
+        # Constants of an engine are the case's; a utilization of memory is none of costs.
+        known = COSTED.keys() - MEMORY if study.command == "fit" else {*COSTED, "engine"}
+        rest = {k: _plainly(v) for k, v in rest.items() if k not in known}
         case = replace(
-            probe.case, model=model, machine=machine, capacity_bytes=None, gpu_share=None
-        )
-        what = (case, _limit(probe.case), _paid(study, probe), work,
-                {k: _plainly(v) for k, v in rest.items()})  # fmt: skip
+            probe.case, model=model, machine=replace(probe.case.machine, scaled_by=""),
+            capacity_bytes=_other_capacity(study, probe.case),
+        )  # fmt: skip
+        what = (case, rest, work, _paid(study, probe.words, probe.case))
         for other, twin in seen:
             if other == what:
                 said = f"the variant '{name}' changes nothing: it is '{twin}' in other words"
@@ -298,25 +298,29 @@ def _check_twins(study: Study, probes: Mapping[str, Probe]) -> None:
         seen.append((what, name))
 
 
-def _limit(case: Case) -> Any:
-    """Tell the memory of a device, however it is said [B]; None where it is not known."""
-    try:
-        return case.limit[0]
-    except RooflmError:
+def _other_capacity(study: Study, case: Case) -> Any:
+    """Take a capacity that is typed [B]; None where it is the machine's own at every point."""
+    own = "on" not in study.axes and case.capacity_bytes is not None
+    if own and case.limit[0] == replace(case, capacity_bytes=None).limit[0]:
         return None
+    return case.capacity_bytes
 
 
-def _paid(study: Study, probe: Probe) -> Economics | None:
-    """Tell what is paid for a point, however it is said; None where nothing of it is measured."""
-    if study.command in ("fit", "serve"):
-        # Costs have no command there, and an engine's utilization is none of them.
+def _paid(study: Study, words: Words, case: Case) -> Any:
+    """Tell what tokens are paid with: nothing where no part of a study names a cost.
+
+    What is typed of cost says nothing there. Elsewhere a default that is spelt out is the same, as
+    far as one machine tells; along an axis of machines it is compared as it is typed.
+    """
+    asked = [study.text.value.get(part) for part in ("measure", "derive", "figures", "expect")]
+    if not words.get("cost") and not any(name in str(asked) for name in PRICED):
         return None
-    typed = parse_costs(group(_costed(study, probe.words), COSTED))
-    unseen = study.measure and not any(name in PRICED for name in study.measure)
-    if typed is None or probe.case is None or unseen:
-        return None
-    found = economics_of(probe.case.machine, typed)
-    return replace(found, price_date="", typed_power=False)
+    paid = parse_costs({"cost": True, **group(words, COSTED)}) or Paid()
+    if "on" in study.axes:
+        return bool(words.get("cost")), paid
+    # The date of a price is no part of what is paid, and a power that is typed may be the board's.
+    how = replace(economics_of(case.machine, paid), price_date="", typed_power=False)
+    return bool(words.get("cost")), how
 
 
 def _reserved(study: Study, variant: str) -> list[dict[str, Any]] | None:

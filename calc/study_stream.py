@@ -59,6 +59,7 @@ def write_csv(ready: Ready, path: str | None, resume: bool, tell: Tell) -> int:
         if resume:
             done = _finished(part)
         else:
+            _spare_kept(part, path)
             file.truncate(0)
         file.seek(0, io.SEEK_END)
         try:
@@ -124,6 +125,15 @@ def _check_kept(part: Path, path: str) -> None:
         what = "nothing of this study as it is now is kept"
         fix = f"{others[0]} is of another state of it." if others else "Leave --resume out."
         raise RooflmError(what, "--resume", fix)
+
+
+def _spare_kept(part: Path, path: str) -> None:
+    """Refuse to throw finished rows away: the same study with the same inputs has them again."""
+    rows = _lines(part) - 1
+    if rows > 0:
+        what = f"{rows:,} rows of a run that was interrupted are kept in {part}"
+        fix = "Go on with --resume, or delete that file to begin anew."
+        raise RooflmError(what, f"--output {path}", fix)
 
 
 def _finished(part: Path) -> int:

@@ -52,7 +52,11 @@ def parse_laws(p: str, q: str) -> tuple[list[Fraction], list[Fraction]]:
     for law, option in zip(found, ("--p", "--q"), strict=True):
         if sum(law) != 1:
             fix = "Write fractions where decimals round: 1/3,1/3,1/3."
-            raise RooflmError(f"a law adds up to 1, not {float(sum(law)):.9g}", option, fix)
+            # A sum that is off by rounding is told by what is missing: it would read "not 1".
+            off = float(sum(law) - 1)
+            tiny = f"1 {'-+'[off > 0]} {abs(off):.1g}"
+            said = f"{1 + off:.9g}" if abs(off) > 1e-8 else tiny
+            raise RooflmError(f"a law adds up to 1, not {said}", option, fix)
     return found
 
 

@@ -22,7 +22,7 @@ def draw(answer: Answer) -> Figure:
     The output is what is accepted and, on top, what is drawn after a rejection: the rejected mass
     times the residual law.
     """
-    keys = ("token", "draft", "target", "accepted_mass", "residual", "output")
+    keys = ("token", "draft", "target", "accepted_mass", "output")
     if "rejected_mass" not in answer:
         what = "the answer has no laws of a draft and a target, so that there is nothing to draw"
         raise RooflmError(what, "laws", "Take `rooflm speculate --p 0.8,0.2 --q 0.6,0.4`.")
@@ -42,7 +42,8 @@ def draw(answer: Answer) -> Figure:
     draft, accepted, target = (
         [row[key] for row in rows] for key in ("draft", "accepted_mass", "target")
     )
-    resampled = [rejected * row["residual"] for row in rows]
+    # Of equal laws nothing is rejected, so that there is no residual law.
+    resampled = [rejected * row["residual"] if rejected else 0.0 for row in rows]
     at = list(range(len(rows)))
     style: dict[str, Any] = {"linewidth": 0.4, "edgecolor": "white"}
     outline: dict[str, Any] = {"facecolor": "none", "edgecolor": BLACK, "linewidth": 1.1}
@@ -68,8 +69,8 @@ def draw(answer: Answer) -> Figure:
     if len(rows) <= 4:
         output = [row["output"] for row in rows]
         for ax, places, heights in (
-            (panels[0], at, draft), (panels[1], at, accepted), (panels[2], left, output),
-            (panels[2], right, target),
+            # The output is the target: one figure stands above both bars, where two would collide.
+            (panels[0], at, draft), (panels[1], at, accepted), (panels[2], at, output),
         ):  # fmt: skip
             for x, height in zip(places, heights, strict=True):
                 ax.text(x, height, brief(height), ha="center", va="bottom", fontsize=SMALL)

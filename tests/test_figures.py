@@ -592,6 +592,17 @@ def test_laws_are_those_worked_by_hand(rooflm: Terminal) -> None:
         pytest.approx([0.6, 0.2]), pytest.approx([0, 0.2]), pytest.approx([0.6, 0.4])
     ]  # fmt: skip
     assert [p.get_y() for p in drawing.axes[2].containers[1]] == pytest.approx([0.6, 0.2])
+    # The output is the target, so that one figure stands above both.
+    assert [t.get_text() for t in drawing.axes[2].texts] == ["0.6", "0.4"]
+
+
+def test_equal_laws_are_drawn(rooflm: Terminal) -> None:
+    """A draft with the target's law loses nothing: all is accepted and none drawn again."""
+    drawing = draw("laws", rooflm.json("speculate", "--p", "1/2,1/2", "--q", "1/2,1/2"))
+    accepted, resampled, target = (
+        [p.get_height() for p in bars] for bars in drawing.axes[2].containers
+    )
+    assert (accepted, resampled, target) == ([0.5, 0.5], [0, 0], [0.5, 0.5])
 
 
 def test_speculation_takes_the_best_length_of_each_batch(rooflm: Terminal) -> None:

@@ -673,6 +673,8 @@ WRONG = [
     ((), "a target is needed"),
     (("--p", "0.5,0.5"), "both laws are needed"),
     (("--p", "0.5,0.6", "--q", "0.5,0.5"), "adds up to 1, not 1.1"),
+    # 1/2 + 1/3 + 0.166666666666 is 1 less two thirds of 10^-12.
+    (("--p", "1/2,1/3,0.166666666666", "--q", "1,0,0"), "adds up to 1, not 1 - 7e-13"),
     (("--p", "1/3,1/3,1/0", "--q", "1,0,0"), "'1/0' is not a chance"),
     (("--p", "0.5,0.5", "--q", "1"), "not over the same tokens"),
     (("--draft-cost", "0.1"), "acceptance is needed"),

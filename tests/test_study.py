@@ -294,6 +294,22 @@ def test_what_other_commands_answer_are_keys_of_theirs(rooflm: Terminal, typed: 
         assert f'"{key}":' in ran.out, key
 
 
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "on: h100-sxm}\nvariants: {a: base, b: {power: 500}}\nderive: {x: joules_per_token * 2}",
+        # 700 W is the cap of the first board alone: an H100 NVL has 400 W, by its datasheet.
+        "}\ngrid: {on: [h100-sxm, h100-nvl]}\nvariants: {a: base, b: {power: 700}}\n"
+        "measure: [joules_per_token]",
+        # 81,559 MiB is what the driver of the first board reports, and of no other.
+        "}\ngrid: {on: [h100-sxm, h100-nvl]}\nvariants: {a: base, b: {capacity: 81559MiB}}",
+    ],
+)
+def test_a_figure_of_one_machine_is_a_variant_along_several(rest: str, tmp_path: Path) -> None:
+    """What tells two variants apart at one point, or in one column, is no twin."""
+    assert list(ready_of(tmp_path, "base: {model: llama-3-8b, " + rest).probes) == ["a", "b"]
+
+
 def test_variants_may_differ_in_traffic_alone(tmp_path: Path) -> None:
     """Another rate is another variant, though model and machine are the same."""
     base = "command: serve\nbase: {model: llama-3-8b, on: h100-sxm, requests: 9}\n"
@@ -627,25 +643,22 @@ WRONG = {
         "3:21", "it is 'a' in other words"
     ),
     "command: serve\nbase: {model: llama-3-8b, on: h100-sxm, rate: 1, requests: 2}\n"
-    "variants: {a: base, b: {max_sequences: 256}}": (
+    "variants: {a: base, b: {max_sequences: 256, burstiness: 1, watermark: 0}}": (
         "3:21", "it is 'a' in other words"
     ),
-    BASE + "variants: {a: base, b: {pue: 1}}\nmeasure: [joules_per_token]": (
-        "2:21", "it is 'a' in other words"
+    "command: serve\nbase: {model: llama-3-8b, on: h100-sxm, clients: 2}\n"
+    "variants: {a: base, b: {rounds: 5, think: 0, stagger: 0}}": (
+        "3:21", "it is 'a' in other words"
     ),
-    BASE + "variants: {a: base, b: {power: 700}}\nmeasure: [joules_per_token]": (
-        "2:21", "it is 'a' in other words"
-    ),
-    BASE + "variants: {a: base, b: {power: 500}}\nmeasure: [time_s]": (
-        "2:21", "it is 'a' in other words"
-    ),
-    BASE + "variants: {a: base, b: {capacity: 85520809984B}}\nmeasure: [time_s]": (
-        "2:21", "it is 'a' in other words"
+    # nvidia-smi reports 81,559 MiB of an H100 SXM.
+    BASE + "variants: {a: base, b: {capacity: 81559MiB}}": ("2:21", "it is 'a' in other words"),
+    BASE + "variants: {a: base, b: {power: 500, pue: 1.2}}": ("2:21", "it is 'a' in other words"),
+    # 700 W is the cap of an H100 SXM's board, by its datasheet.
+    "base: {model: llama-2-13b, on: h100-sxm}\nmeasure: [joules_per_token]\n"
+    "variants: {a: base, b: {power: 700, pue: 1, utilization: 100%}}": (
+        "3:21", "it is 'a' in other words"
     ),
     BASE + "variants: {a: base, b: {engine: TRT-LLM, hardware_scale: bandwidth=1}}": (
-        "2:21", "it is 'a' in other words"
-    ),
-    BASE + "variants: {a: base, b: {capacity: 85.520809984GB}}\nmeasure: [time_s]": (
         "2:21", "it is 'a' in other words"
     ),
     BASE + "measure: [engine.tokens]": ("2:11", "Say command: fit"),
@@ -907,12 +920,18 @@ def test_an_interrupted_study_goes_on(
 
 @pytest.mark.usefixtures("small_blocks")
 def test_another_study_is_not_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows of a study that has changed since are left alone, and --resume says so."""
+    """Rows that are kept are neither thrown away nor gone on with once the study has changed."""
     ready = ready_of(tmp_path, STREAM)
     with monkeypatch.context() as patched:
         patched.setattr(study_stream, "blocks", Stop(3))
         with pytest.raises(RooflmError):
             write_csv(ready, str(tmp_path / "rows.csv"), False, silent)
+    (part,) = tmp_path.glob("rows.csv.*.part")
+    kept = part.read_text("utf-8")
+    with pytest.raises(RooflmError, match="rows of a run that was interrupted are kept") as refused:
+        write_csv(ready, str(tmp_path / "rows.csv"), False, silent)
+    assert "--resume, or delete that file" in str(refused.value)
+    assert part.read_text("utf-8") == kept
     other = ready_of(tmp_path, STREAM.replace("128", "256"))
     with pytest.raises(RooflmError, match="nothing of this study as it is now is kept"):
         write_csv(other, str(tmp_path / "rows.csv"), True, silent)
