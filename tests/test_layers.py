@@ -185,6 +185,75 @@ def test_the_batch_that_ends_the_advantage_is_the_first() -> None:
     assert [row["regime"] for row in two] == ["memory", "compute"]
 
 
+@pytest.mark.parametrize(("name", "context"), [("llama-2-7b", 4096), ("mixtral-8x7b", 32768)])
+def test_where_the_cache_outweighs_the_work_no_batch_ends_the_advantage(
+    name: str, context: int
+) -> None:
+    """Two passes over the cache yield 32 tokens: 16 times fewer reads, at twice the work.
+
+    A token of Llama 2 reads 4096 * 512 KiB / 3.35 TB/s = 641 us of cache in decoding, and computes
+    2 * 2 * 6.6e9 / 989e12 = 27 us in a block. Of Mixtral: 1,282 us and 2 * 2 * 12.9e9: 52 us.
+    """
+    (row,) = sweep_diffusion(Case(find_model(name), h100()), [1], [context], 32, 1)["rows"]
+
+    assert row["even_batch"] is None
+
+
+def test_full_sequence_steps_lead_until_decoding_outruns_their_compute() -> None:
+    """By hand: 4 tokens of 3.873e12 FLOP are 1,021 a second; 4 decoders make 863, 5 make 1,070.
+
+    A decode step reads 15.0e9 B of weights and 256 * 512 KiB a sequence, at 3.35 TB/s. At 4,096
+    tokens a step takes 61.4e12 + 4 * 32 * 4096 * 4096^2 = 70.2e12 FLOP, so that 32 tokens are 451
+    a second; 2 decoders make 347, 3 make 469.
+    """
+    for step_tokens, context, even in ((4, 256, 5), (32, 4096, 3)):
+        case = Case(find_model("llada-8b"), h100(), step_tokens=step_tokens)
+        rows = sweep_diffusion(case, [1, 5], [context], None, 1)["rows"]
+
+        assert [row["even_batch"] for row in rows] == [even, even]
+
+
+def test_a_block_fits_a_device_that_it_fills() -> None:
+    """To the byte; a device of one byte less is too small."""
+    case = Case(find_model("llama-2-7b"), h100())
+
+    def block(held: Case) -> dict[str, Any]:
+        (row,) = sweep_diffusion(held, [3], [4096], block=32, steps=8)["rows"]
+        return row
+
+    full = block(case)["memory_bytes"]
+    assert block(replace(case, capacity_bytes=full))["fits"]
+    assert not block(replace(case, capacity_bytes=full - 1))["fits"]
+
+
+def test_a_block_says_what_its_passes_are(rooflm: Terminal) -> None:
+    """Eight passes that denoise and one that writes; no published step times them."""
+    blocks = ("--denoise-block", "32", "--denoise-steps", "8")
+    answer = rooflm.json("sweep", "llama-3-8b", "--on", "h100-sxm", *blocks)
+    (row,), (first, *others) = answer["rows"], answer["assumptions"]
+
+    assert row["passes"] == 9
+    assert row["estimate_s"] is None
+    assert first.startswith("denoise: a block of 32 tokens takes 8 passes over the cache")
+    assert first.endswith("3.556 tokens a pass; weights bf16, cache bf16")
+    assert not any(other.startswith(("denoise:", "decode:")) for other in others)
+    assert any("no published step denoises" in other for other in others)
+
+
+def test_a_step_for_each_token_is_the_most_and_grids_have_a_limit(
+    rooflm: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """128 steps for 128 tokens yield one each; two batches of two prompts are four requests."""
+    base = ("sweep", "llada-8b", "--on", "h100-sxm", "--phase", "request", "--output-tokens", "128")
+    (row,) = rooflm.json(*base, "--prompt", "128", "--denoise-steps", "128")["rows"]
+    monkeypatch.setattr("rooflm.calc.requests.MOST_WORKS", 3)
+    ran = rooflm(*base, "--prompt", "64,128", "--batch", "1,2")
+
+    assert (row["passes"], row["tokens_per_pass"]) == (128, 1)
+    assert ran.code == 2
+    assert "4 prefills or requests are more than 3" in ran.err
+
+
 def test_diffusion_over_windows_or_states_is_refused() -> None:
     """What both ways means there is not known."""
     for mixer in (Attention(4, 4, 64, window=10), entries_model().groups[0].mixer):

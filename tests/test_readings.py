@@ -125,6 +125,26 @@ def test_integer_arrays_do_not_overflow() -> None:
     assert readings.FORMULAS["kv_cache_bytes"](
         S=np.array([10**12]), K=128, H=256, L=128, b=4
     ).item() == pytest.approx(10**12 * 2 * 128 * 256 * 128 * 4, rel=1e-15)
+    # The same by place: 3.4e19 B are beyond the 9.2e18 of int64.
+    assert readings.FORMULAS["kv_cache_bytes"](
+        np.array([10**12]), 128, 256, 128, 4
+    ).item() == pytest.approx(10**12 * 2 * 128 * 256 * 128 * 4, rel=1e-15)
+
+
+def test_whole_halves_and_empty_sums_keep_their_kind() -> None:
+    """Integers stay exact where they can, and a sum of no time is a time."""
+    assert [(x, type(x)) for x in map(readings.as_whole, (3.0, 3.5))] == [(3, int), (3.5, float)]
+    assert [readings.half(x) for x in (6, 10**18 + 2, 3.0)] == [3, 5 * 10**17 + 1, 1.5]
+    assert [type(readings.total(xs)) for xs in ([0], [0.0], [])] == [int, float, int]
+
+
+def test_the_index_of_a_symbolic_series_is_whole() -> None:
+    """The floor of each whole number is itself, so that 1 + ... + n = n(n + 1)/2."""
+    n = sympy.Symbol("n", integer=True, positive=True)
+    added = readings.series(readings.floor, 1, n)
+
+    assert not added.has(sympy.floor)
+    assert sympy.simplify(added.doit() - n * (n + 1) / 2) == 0
 
 
 @given(own.models(), own.batches, own.contexts, own.rates)
