@@ -6,7 +6,7 @@ speculation, which studies ask as well, are in `asked`; live traffic is in `type
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -121,6 +121,11 @@ def fitted(words: Words) -> dict[str, Any]:
             asked = replace(asked, max_len=max(contexts) * slots)
             told = [_started(max(contexts) * slots, own)]
         answer["engine"] = engine_memory(case, asked)
+        if asked.engine == "ollama" and words.get("weights") is None and case.model.source:
+            told.append(
+                f"weights are counted in {case.precision.weights.name}; what `ollama pull` takes "
+                "has about four bits: --weights q4_k_m"
+            )
         if asked.max_len is not None:
             told = [*length_said(case, rules, asked.max_len // slots), *told]
         answer["assumptions"][:0] = told
@@ -129,6 +134,7 @@ def fitted(words: Words) -> dict[str, Any]:
             answer["assumptions"].insert(0, judged + "by its own lines")
     elif alone:
         answer["assumptions"][:0] = spared(case, batches[0], contexts[0])
+    answer["assumptions"][:0] = _lent(case, answer["rows"])
     if not answer["fits"] and alone:
         from .listing import all_machines
 
@@ -141,6 +147,25 @@ def fitted(words: Words) -> dict[str, Any]:
             )
             answer["assumptions"].insert(0, none)
     return answer
+
+
+LENT = (0.667, 0.84)
+"""Shares of a Mac's memory that macOS lends its GPU by default, in logs of 16 to 128 GB [1]."""
+
+
+def _lent(case: Case, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Say where a Mac lends its GPU less than is needed, or may."""
+    mac = case.machine.name.startswith("apple-") and not (case.lecture or case.gpu_share)
+    held = max((r["memory_bytes"] for r in rows if r["fits"]), default=0)
+    need = held / case.limit[0] if mac and held else 0.0
+    if need <= LENT[0]:
+        return []
+    how = "does not fit by default" if need > LENT[1] else "may not fit by default"
+    return [
+        f"it {how}: {100 * need:.0f} % of the memory is needed, and macOS lends a GPU "
+        f"{100 * LENT[0]:.0f} to {100 * LENT[1]:.0f} % (--gpu-share 75%; sysctl "
+        "iogpu.wired_limit_mb lends more)"
+    ]
 
 
 def _started(length: int, own: int | None) -> str:
@@ -169,6 +194,8 @@ def _beside(words: Words, case: Case, typed: Counting) -> Typed:
         )
     rates = {*case.machine.flops, *case.machine.best_flops}
     names = ("fp8" if "fp8" in rates else "int8", "int4")
+    if "whole layers" in degrees:
+        names = ("q8_0", "q4_k_m")
     own = {n: make_precision(replace(typed, weights=n), case.machine, case.model) for n in names}
     return Typed(
         on=node.name if isinstance(node.name, str) else case.machine.name,

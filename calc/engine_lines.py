@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .case import Case
@@ -16,6 +16,7 @@ from .engine_memory import (
     trtllm_blocks,
 )
 from .errors import RooflmError
+from .formats import CACHES
 from .layout import parts
 from .memory import largest
 from .model import Model, sequence_state_bytes
@@ -207,7 +208,8 @@ def llama_pool(
         raise RooflmError(what, "--engine", "Take --engine sglang.")
     cells = int(llama_cells(context, slots))
     full = held.full * cells * slots
-    state = float(sequence_state_bytes(model, case.precision))
+    # Columns of convolutions are in fp32 as the states are, whatever the cache is.
+    state = float(sequence_state_bytes(model, replace(case.precision, cache=CACHES["fp32"])))
     windows = {w: int(llama_window_cells(cells, w, batch)) for w in held.limited}
     limited = sum(held.limited[w] * n * slots for w, n in windows.items())
     whole = full + limited + slots * state

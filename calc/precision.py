@@ -46,6 +46,8 @@ def precision_of(
     main, parts = _parsed(natural if said is None else said, natural)
     if weights is not None and not parts and "=" not in weights:
         main = FILES.get(main, main)
+        if _keeps_experts(model, main):
+            parts = {"experts": "mxfp4"}
     if weights is None and FORMATS[main].covers == "all":
         # A file's rest=bf16 says 16 bits; which ones, the device does.
         main = natural
@@ -73,6 +75,15 @@ def precision_of(
         names=() if model is None else _mixed(model, FORMATS[main]),
         routing=routing,
     )
+
+
+def _keeps_experts(model: Model | None, main: str) -> bool:
+    """Tell whether a file of llama.cpp keeps the experts as they were published, in mxfp4.
+
+    Its Q4_K_M of gpt-oss-20b has 11,624,759,488 bytes: huggingface.co/unsloth/gpt-oss-20b-GGUF.
+    """
+    published = "" if model is None or model.published is None else model.published
+    return "experts=mxfp4" in published.split(",") and FORMATS[main].covers == "matrices"
 
 
 NAMES = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_up", "ffn_down", "token_embd", "output")

@@ -302,6 +302,8 @@ def _resolve(text: str, presets: Path, what: str, own: list[str]) -> tuple[str, 
             raise RooflmError(what, where, _quantized(found, kind))
         chosen = [found] if found and not same else []
     else:
+        if rack := _rack(text, _chips(presets)):
+            raise RooflmError(f"'{shown}' is several devices", where, rack)
         chosen = same_chip(text, _chips(presets))
     if len(chosen) == 1:
         return chosen[0], True
@@ -354,6 +356,13 @@ def _chips(presets: Path) -> dict[str, str]:
         for name, (_, start, end) in top_keys(whole, presets.name).items()
         if name not in NOT_ENTRIES
     }
+
+
+def _rack(text: str, chips: Mapping[str, str]) -> str:
+    """Say how the devices of a rack are written: gb200-nvl72 is 72 of them."""
+    found = re.fullmatch(r"(.+?)[- _]?nvl ?([0-9]{1,3})", text.lower())
+    chip = same_chip(found[1], chips) if found else []
+    return f"Write {found[2]}x{chip[0]}." if found and len(chip) == 1 else ""
 
 
 def _several(text: str, aliases: Mapping[str, list[str]]) -> str:

@@ -192,3 +192,5 @@ def test_memory_that_a_mac_shares_is_not_all_free(rooflm: Terminal) -> None:
 
     assert "with 0.75 of it and 2 GiB kept free" in rooflm("fit", *words).out
     assert rooflm("fit", *words, "--gpu-share", "75%").code == 1
+    said = rooflm.json("fit", *words)["assumptions"][0]
+    assert said.startswith("it may not fit by default: 80 % of the memory is needed")

@@ -369,9 +369,10 @@ GIVEN = ("--peak-activation", "1.5GB", "--non-torch", "500MB", "--engine-version
 
 def test_the_pool_of_the_worked_case_comes_out_of_the_command(rooflm: Terminal) -> None:
     """With all inputs given the pool is one number, and everything beside it as without."""
-    answer = rooflm.json(*FIT, *GIVEN, "--max-len", "4096")
+    held = ("--capacity", "81559MiB")
+    answer = rooflm.json(*FIT, *GIVEN, *held, "--max-len", "4096")
     engine = answer.pop("engine")
-    plain = rooflm.json("fit", "llama-3-8b", "--on", "h100-sxm", "--context", "4096")
+    plain = rooflm.json("fit", "llama-3-8b", "--on", "h100-sxm", *held, "--context", "4096")
     expected = CASES["t20_vllm_kv_budget"]["expected"]
 
     # An engine keeps memory free by itself.
@@ -847,3 +848,55 @@ def test_blocks_of_latents_are_those_of_the_kernel(
     assert engine["blocks"] == plain["blocks"] * 16 // block
     latents = any(s.startswith("blocks of latents") for s in engine["sentences"])
     assert latents is ("--block" not in words)
+
+
+def test_an_engine_may_see_less_than_the_driver_s_tools(rooflm: Terminal) -> None:
+    """Logs of an A100 have 79.15 GiB where nvidia-smi has 80.00: the least pool counts with it."""
+    words = ("fit", "llama-3-8b", "--on", "a100-sxm-80gb", "--engine", "vllm", *GIVEN)
+    told = rooflm.json(*words)["engine"]
+    seen = rooflm.json(*words, "--capacity", "79.15GiB")["engine"]
+
+    assert told["pool_low_bytes"] <= seen["pool_bytes"] < told["pool_bytes"]
+    assert told["pool_low_bytes"] == pytest.approx(seen["pool_bytes"], rel=1e-3)
+    assert any("--capacity 79.2GiB" in said for said in told["sentences"])
+    assert not any("--capacity 79.2GiB" in said for said in seen["sentences"])
+
+
+def test_llama_cpp_keeps_columns_of_convolutions_in_fp32(rooflm: Terminal) -> None:
+    """A log of four slots of a 27B hybrid has 598.5 MiB: 4 x (144 + 5.625), all in fp32."""
+    words = ("fit", "qwen3.5-27b", "--on", "h200-sxm", "--engine", "llama.cpp")
+    engine = rooflm.json(*words, "--max-len", "262144", "--max-sequences", "4")["engine"]
+
+    assert engine["state_bytes"] == 598.5 * 2**20
+
+
+def test_a_file_of_gpt_oss_keeps_its_experts(rooflm: Terminal) -> None:
+    """Unsloth's gpt-oss-20b-Q4_K_M.gguf has 11,624,759,488 bytes, experts in mxfp4 among them."""
+    answer = rooflm.json("fit", "gpt-oss-20b", "--on", "rtx-4090", "--weights", "q4_k_m")
+
+    assert answer["memory"]["weights_bytes"] == pytest.approx(11_624_759_488, rel=1e-3)
+    assert "experts mxfp4" in answer["assumptions"][1] + answer["assumptions"][0]
+    whole = rooflm.json("fit", "gpt-oss-20b", "--on", "rtx-4090", "--weights", "rest=q4_k_m")
+    assert whole["memory"]["weights_bytes"] > 15e9
+
+
+def test_weights_of_ollama_s_tags_are_told(rooflm: Terminal) -> None:
+    """Its library's tags without a word for a format are in four bits."""
+    words = ("fit", "llama-3-8b", "--on", "rtx-4090", "--engine", "ollama")
+    told = "--weights q4_k_m"
+
+    assert any(told in said for said in rooflm.json(*words)["assumptions"])
+    assert not any(told in s for s in rooflm.json(*words, "--weights", "q8_0")["assumptions"])
+
+
+def test_experts_that_kernels_pad_may_leave_no_pool(rooflm: Terminal) -> None:
+    """gpt-oss-120b on one H100 at 0.95 left 1.71 GiB (vllm issue 27508), of 13.8 without padding."""
+    words = ("fit", "gpt-oss-120b", "--on", "h100-sxm", "--engine", "vllm", "--engine-version",
+             "0.11", "--utilization", "0.95", "--max-batched-tokens", "1024")  # fmt: skip
+    engine = rooflm.json(*words)["engine"]
+    plain = rooflm.json("fit", "llama-3-8b", "--on", "h100-sxm", "--engine", "vllm")["engine"]
+
+    assert engine["weights_bytes"] == pytest.approx(60.77 * 2**30, rel=1e-3)
+    assert engine["pool_low_bytes"] < 4.5 * 2**30
+    assert engine["sentences"][0].startswith("kernels of experts in mxfp4 pad")
+    assert not any("mxfp4" in said for said in plain["sentences"])

@@ -113,6 +113,7 @@ def test_half_a_name_of_several_chips_lists_them(rooflm: Terminal) -> None:
         "8xh100": "h100-sxm, h100-pcie, h100-nvl: name one", "H100 80GB": "h100-sxm, h100-pcie:",
         "a100-80gb": "a100-sxm-80gb, a100-pcie-80gb:", "NVIDIA H200": "h200-sxm, h200-nvl:",
         "3060": "It may be rtx-3060-12gb", "3090x2": "Write 2x3090", "8 h100": "Write 8xh100-sxm",
+        "gb200-nvl72": "Write 72xgb200.",
         "7900 xt": "rx-7900-xtx", "m3-ultra-256gb": "--on apple-m3-ultra --capacity 256GB",
         "RTX 3060 Laptop GPU": "unknown hardware",
     }  # fmt: skip
