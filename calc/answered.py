@@ -218,7 +218,8 @@ def compared(words: Words) -> dict[str, Any]:
     cases = [
         case
         for weights in formats_of(words.get("weights"))
-        for said in [{**words, "weights": weights}]
+        for kv in formats_of(words.get("kv"))
+        for said in [{**words, "weights": weights, "kv": kv}]
         for case in _crossed(list(words["model"]), said, counting_of(said))
     ]
     places = parse_places(words.get("batch"), words.get("context"), works, counting_of(words))
@@ -230,9 +231,9 @@ def compared(words: Words) -> dict[str, Any]:
     return add_costs(answer, [(c, p.work) for p in places for c in cases], paid)
 
 
-def formats_of(weights: str | None) -> list[str | None]:
-    """Take several formats of weights apart, as in bf16,int4; those of parts are one format."""
-    return [weights] if weights is None or "=" in weights else [*weights.split(",")]
+def formats_of(typed: str | None) -> list[str | None]:
+    """Take several formats apart, as in bf16,int4; those of parts of a model are one format."""
+    return [typed] if typed is None or "=" in typed else [*typed.split(",")]
 
 
 def _crossed(models: list[Any], words: Words, typed: Counting) -> list[Case]:

@@ -332,7 +332,9 @@ def compare(
     format: Format = None, output: Output = None, quiet: Quiet = False, debug: Debug = False,
     layout: Typed = {}, terms: Typed = {}, costs: Grouped = {}, plotted: Grouped = {},
 ) -> None:  # fmt: skip
-    """Compare models, machines and formats (--weights bf16,int4) on the same work, side by side.
+    """Compare models, machines and formats on the same work, side by side.
+
+    Several formats are --weights bf16,int4 and --kv bf16,fp8.
 
     Example: rooflm compare llama-3-8b qwen3-8b --on h100-sxm,rtx-4090 --batch 8
     """
@@ -340,7 +342,7 @@ def compare(
     from .pages import compare_page
 
     how = printing_of(format, output, quiet)
-    kinds = len(formats_of(weights))
+    kinds = len(formats_of(weights)) * len(formats_of(kv))
     check_points(how, batch, context, len(model) * max(1, len(on)) * kinds)
     answer = compared({
         "model": model, "on": on, "batch": batch, "context": context, "phase": phase,

@@ -10,28 +10,30 @@ from .errors import RooflmError, either, printable
 OTHERS = {
     "gpus num-gpus n-gpus num-devices n-devices ngpus": ("--tp 2", "--on 2xh100-sxm"),
     "gpu device chip accelerator machine gpu-type": ("--on h100-sxm",),
-    "tensor-parallel-size tensor-parallel tp-size": ("--tp",),
+    "tensor-parallel-size tensor-parallel tp-size t": ("--tp",),
     "pipeline-parallel-size pp-size": ("--pp",),
     "data-parallel-size dp-size": ("--dp",),
     "expert-parallel-size ep-size enable-expert-parallel": ("--ep",),
-    "quant quantization dtype precision wtype": ("--weights",),
+    "quant quantization dtype precision wtype load-in-4bit load-in-8bit": ("--weights",),
     "kv-cache-dtype kv-dtype cache-type-k cache-type-v kv-quant": ("--kv",),
     "max-model-len max-seq-len max-seqlen": ("--max-len", "--context"),
-    "ctx ctx-size n-ctx num-ctx seq-len seqlen seq-length context-length context-len": (
+    "ctx ctx-size n-ctx num-ctx seq-len seqlen seq-length context-length context-len c": (
         "--context", "--prompt",
     ),
     "input-len prompt-len isl input-tokens": ("--prompt",),
     "output-len osl max-tokens": ("--output-tokens",),
-    "bs batch-size concurrency users": ("--batch", "--clients"),
+    "bs batch-size concurrency users b": ("--batch", "--clients"),
     "gpu-memory-utilization mem-fraction-static gpu-mem": ("--utilization", "--gpu-share"),
     "max-num-seqs max-running-requests max-batch-size": ("--max-sequences", "--batch"),
     "max-num-batched-tokens chunked-prefill-size": ("--max-batched-tokens",),
-    "n-gpu-layers ngl num-gpu-layers": ("--gpu-layers",),
-    "cpu-moe n-cpu-moe override-tensor ot cpu-offload-gb": (
+    "n-gpu-layers ngl num-gpu-layers n": ("--gpu-layers",),
+    "cpu-moe n-cpu-moe override-tensor cpu-offload-gb": (
         "not modelled for experts or parts of layers; --gpu-layers keeps whole layers there",
     ),
     "num-speculative-tokens num-draft-tokens": ("--draft-tokens",),
-    "speculative-model model-draft": ("--draft",),
+    "speculative-model model-draft draft-model": ("--draft",),
+    "accept": ("--acceptance",),
+    "enforce-eager swap-space": ("not asked: what is told does not depend on it",),
     "request-rate qps": ("--rate",),
     "backend framework": ("--engine",),
     "json": ("--format json",),
@@ -59,10 +61,16 @@ def way_out(error: Any, words: list[str]) -> str:
             return f"No such option: {printable(str(name), 40)}. Here it is {either(ours)}"
         if elsewhere := _elsewhere(str(name)):
             return f"No such option here: {printable(str(name), 40)}.{elsewhere}"
+    elif message.startswith("Got unexpected extra argument") and words[0] in ("models", "hardware"):
+        return f'{message} Put words that go together in quotes: "{" ".join(words[1:3])}"'
+    elif "'MODEL'" in message and words[:1] == ["solve"] and _is_model(words[1]):
+        return f"{message} Say what is solved for first: solve batch {words[1]}"
     elif "'--on'" in message and message.startswith("Missing option"):
         chip = next((word for word in words if _is_machine(word)), "h100-sxm")
         return f"{message} Say --on {chip}; `rooflm hardware` lists them"
     elif message.startswith("Got unexpected extra argument") and "--batch" in _options(error):
+        if " x " in " ".join(words):
+            return f"{message} Devices are written before the name: --on 4xh100-sxm"
         extra = re.findall(r"[0-9]+[kKMGi]*\b", message)
         return (
             f"{message} Several values are written with commas: 1,{','.join(extra or ['8', '64'])}"

@@ -89,6 +89,7 @@ def _head(case: Case) -> dict[str, Any]:
         "hardware": case.machine.name,
         "parameters": total_parameters(case.model, norms=not case.lecture),
         "weights_format": told_formats(case.precision).removeprefix("weights "),
+        "kv_format": case.precision.cache.name,
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -197,7 +198,9 @@ def resolve(quantity: str, known: Mapping[str, Expr]) -> str:
     table, dot, short = quantity.partition(".")
     if dot and table in TABLES and short in known:
         return short
-    fix = nearest(quantity, known) or f"Known: {', '.join(known)}."
+    # As tables print it: cache [GB], step [ms].
+    plain = re.sub(r" *\[.*\]$", "", quantity)
+    fix = nearest(plain, known) or f"Known: {', '.join(known)}."
     if "ttft" in quantity.lower():
         fix = "The time to the first token is that of the prompt: bound_s --phase prefill."
     raise RooflmError(f"no quantity '{quantity[:40]}'", "QUANTITY", fix)

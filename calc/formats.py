@@ -479,6 +479,8 @@ def find_cache_format(name: str, where: str = "") -> CacheFormat:
     found = CACHES.get(SPELLED.get(word, word))
     if found is None:
         fix = nearest(name, CACHES) or f"Known formats of caches: {', '.join(CACHES)}."
+        if "," in name:
+            fix = "Say one; `rooflm compare` takes several."
         if name.lower() == "int8":
             fix = "Say int8-head (a scale a token and head), q8_0 (llama.cpp) or fp8."
         raise RooflmError(f"unknown number format of a cache '{name[:40]}'", where, fix)

@@ -38,7 +38,7 @@ UNLIKE = frozenset({"codellama34binstruct", "kimik2thinking"})
 Kimi K2 Thinking was published in int4."""
 
 QUANTIZED = frozenset({
-    "fp8", "awq", "gptq", "int4", "int8", "w8a8", "w4a16", "nvfp4", "mxfp4", "4bit", "8bit",
+    "fp8", "fp4", "awq", "gptq", "int4", "int8", "w8a8", "w4a16", "nvfp4", "mxfp4", "4bit", "8bit",
     "dynamic", "quantized", "gguf", "qat", "bnb", "g128", "block", "marlin",
 })  # fmt: skip
 """Words of a name that say that weights have a format of their own."""
@@ -81,10 +81,11 @@ def same_dimensions(name: str, called: Mapping[str, str]) -> tuple[str | None, s
     name: as a hub or a log has it; called: presets by their plain names. None where no preset is
     known to have its dimensions; "" where no word tells a format.
     """
-    name = name.rpartition("/")[2][:120].lower().removesuffix(".gguf")
+    name, packed = re.subn(r"[-.]gguf$", "", name.rpartition("/")[2][:120].lower())
     file = _GGUF.search(name)
     words = [w for w in re.split(r"[-_ :]+", name[: file.start()] if file else name) if w]
-    kind = file[1] if file else next((w for w in words if w in QUANTIZED), "")
+    usual = "gguf" if packed else ""
+    kind = file[1] if file else next((w for w in words if w in QUANTIZED), usual)
     for rest in (words, words[1:] if words[:1] == ["meta"] else []):
         shorter = [rest[: len(rest) - n] for n in range(_tail(rest) + 1)]
         for some in [*shorter, [w for w in rest if w not in TAILS]]:

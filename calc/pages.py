@@ -225,12 +225,14 @@ def compare_page(answer: Answer) -> Page:
     """Lay out a comparison; beside estimates a bound says that it is one."""
     rows = answer["rows"]
     paid, paid_cells = paid_columns(rows)
-    heads = ["model", "hardware", "batch", "context", "format", "memory [GB]", "capacity [GB]",
-             "fits", *_time_heads(answer["phase"]), *_band_heads(rows, answer["phase"]), "tokens/s",
-             *paid, "regime"]  # fmt: skip
+    caches = len({r["kv_format"] for r in rows}) > 1
+    heads = ["model", "hardware", "batch", "context", "format", *(["cache"] if caches else []),
+             "memory [GB]", "capacity [GB]", "fits", *_time_heads(answer["phase"]),
+             *_band_heads(rows, answer["phase"]), "tokens/s", *paid, "regime"]  # fmt: skip
     cells = [
         (r["model"], *machines_of(r), _number(r["batch"]), _number(r["context_tokens"]),
-         r["weights_format"], show_gb(r["memory_bytes"]), _gb(r["capacity_bytes"]),
+         r["weights_format"], *([r["kv_format"]] if caches else []),
+         show_gb(r["memory_bytes"]), _gb(r["capacity_bytes"]),
          "-" if r["fits"] is None else yes(r["fits"]),
          *(_at(r, rows, 0, time) for time in _times(r, answer["phase"])),
          *_band(r, rows, answer["phase"]),

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from .errors import RooflmError, nearest, printable
 from .readings import Q
-from .yamlfile import read_text
+from .yamlfile import is_file, read_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -376,7 +376,13 @@ def open_numbers(path: Path, tensor: str | None) -> Source:
     if tensor is not None:
         what = "only a .safetensors file has tensors"
         raise RooflmError(what, "--tensor", "Leave the option out.")
-    return parse_numbers(read_text(path, LARGEST_TEXT), str(path))
+    try:
+        return parse_numbers(read_text(path, LARGEST_TEXT), str(path))
+    except RooflmError as e:
+        if path.suffix or is_file(str(path)):
+            raise
+        fix = "Numbers are read from it; of a model, say rooflm fit MODEL --weights int4."
+        raise RooflmError(e.what, e.where, fix) from None
 
 
 def _open_tensor(path: Path, name: str | None) -> Stored:

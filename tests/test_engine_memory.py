@@ -890,7 +890,7 @@ def test_weights_of_ollama_s_tags_are_told(rooflm: Terminal) -> None:
 
 
 def test_experts_that_kernels_pad_may_leave_no_pool(rooflm: Terminal) -> None:
-    """gpt-oss-120b on one H100 at 0.95 left 1.71 GiB (vllm issue 27508), of 13.8 without padding."""
+    """gpt-oss-120b on one H100 at 0.95 left 1.71 GiB (vllm issue 27508), of 13.8 otherwise."""
     words = ("fit", "gpt-oss-120b", "--on", "h100-sxm", "--engine", "vllm", "--engine-version",
              "0.11", "--utilization", "0.95", "--max-batched-tokens", "1024")  # fmt: skip
     engine = rooflm.json(*words)["engine"]

@@ -180,6 +180,15 @@ FIT, COMMAND = ("fit", "llama-3-8b"), ("sweep", "llama-3-8b", *ON)
         (("explain", "ttft", "llama-3-8b", *ON), "bound_s --phase prefill"),
         ((*FIT, *ON, "--cpu-moe"), "not modelled for experts"),
         (("version",), "It is rooflm --version."),
+        ((*FIT, *ON, "-c", "8192"), "Here it is --context."),
+        ((*FIT, *ON, "-ngl", "20"), "Here it is --gpu-layers."),
+        ((*FIT, *ON, "--load-in-4bit"), "Here it is --weights."),
+        (("speculate", "llama-3-70b", *ON, "--draft-model", "gpt2"), "Here it is --draft."),
+        (("solve", "llama-3-8b", *ON), "Say what is solved for first: solve batch llama-3-8b."),
+        (("hardware", "M3", "Max"), 'in quotes: "M3 Max".'),
+        (("fit", "llama-3-8b", "--on", "h100", "x", "4"), "before the name: --on 4xh100-sxm."),
+        (("quantize", "llama-3-8b", "--bits", "4"), "say rooflm fit MODEL --weights int4."),
+        (("explain", "cache [GB]", "llama-3-8b", *ON), "kv_cache_bytes or bytes_per_token"),
         (("help", "fit"), "It is rooflm fit --help."),
     ],
 )  # fmt: skip
@@ -208,6 +217,9 @@ def test_an_engine_that_never_ran_on_a_chip_names_those_that_did(rooflm: Termina
     [
         ("llama3.1:8b-instruct-q4_K_M", "Say llama-3.1-8b --weights q4_k_m."),
         ("Meta-Llama-3.1-8B-Instruct-IQ2_XXS.gguf", "Say llama-3.1-8b --weights iq2_xxs, or name"),
+        ("google/gemma-3-27b-it-qat-q4_0-gguf", "Say gemma-3-27b --weights q4_0."),
+        ("nvidia/Llama-3.1-8B-Instruct-FP4", "Name llama-3.1-8b, and its format"),
+        ("unsloth/Qwen3-8B-GGUF", "Name qwen3-8b, and its format with --weights."),
         ("unsloth/Qwen3-8B-UD-Q4_K_XL", "Name qwen3-8b, and its format with --weights."),
         ("qwen3.6-27b", "Of another model its config.json will do."),
     ],
@@ -234,6 +246,9 @@ def test_several_formats_are_compared(rooflm: Terminal) -> None:
 
     assert both == [alone[i][n] for n in range(2) for i in range(2)]
     assert len(rooflm.json(*words, "--weights", "mlp=fp8,rest=bf16")["rows"]) == 2
+    caches = rooflm.json(*words, "--kv", "bf16,fp8")["rows"]
+    assert [row["kv_format"] for row in caches] == ["bf16", "fp8"] * 2
+    assert " cache " in rooflm(*words, "--kv", "bf16,fp8").out.partition("\n")[0]
 
 
 def test_an_option_that_is_said_twice_is_told(rooflm: Terminal) -> None:
