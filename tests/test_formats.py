@@ -558,6 +558,9 @@ def test_a_mixture_looks_at_experts_size_and_shape() -> None:
     assert q4.tensor_format("token_embd").name == "q4_k"
     assert q4.tensor_format("ffn_up", 0, 32, rows=576).name == "q5_0"
     assert q4.tensor_format("output", rows=576).name == "q8_0"
+    # An eighth of 36 layers is 4 there, and not 4.5.
+    small = MIXTURES["q4_k_s"]
+    assert [small.tensor_format("ffn_down", i, 36).name for i in (3, 4)] == ["q5_k", "q4_k"]
     assert q4.tensor_format("ffn_up", 0, 32, rows=100).name == "fp16"
 
 
@@ -578,6 +581,8 @@ def test_latents_keys_and_entries_take_the_layouts_of_deepseek() -> None:
         token = kind.vector_bytes(512, "latent") + kind.vector_bytes(64, "rope")
         assert token == latent.itemsize == 656
         assert kind.vector_bytes(512, "entry") == entry.itemsize == 584
+        # Twice the width: 960 numbers in 15 groups of 64, and a byte of padding.
+        assert kind.vector_bytes(1024, "entry") == 960 + 2 * 64 + 16
         assert kind.vector_bytes(128, "value") == 128
     assert fp8.vector_bytes(128, "index") == key.itemsize == 132
     assert fp4.vector_bytes(128, "index") == small.itemsize == 68
