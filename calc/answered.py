@@ -187,11 +187,8 @@ def _beside(words: Words, case: Case, typed: Counting) -> Typed:
         from .engine_rules import find_rules
 
         # llama.cpp gives whole layers to each device.
-        degrees |= (
-            {"whole layers"}
-            if find_rules(engine_name(engine))["way"] == "all-at-once"
-            else set[str]()
-        )
+        if find_rules(engine_name(engine))["way"] == "all-at-once":
+            degrees.add("whole layers")
     rates = {*case.machine.flops, *case.machine.best_flops}
     names = ("fp8" if "fp8" in rates else "int8", "int4")
     if "whole layers" in degrees:

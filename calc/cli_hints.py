@@ -33,7 +33,8 @@ OTHERS = {
     "num-speculative-tokens num-draft-tokens": ("--draft-tokens",),
     "speculative-model model-draft draft-model": ("--draft",),
     "accept": ("--acceptance",),
-    "enforce-eager swap-space": ("not asked: what is told does not depend on it",),
+    "enforce-eager": ("--graphs 0GB",),
+    "swap-space": ("--swap",),
     "request-rate qps": ("--rate",),
     "backend framework": ("--engine",),
     "json": ("--format json",),
@@ -63,7 +64,7 @@ def way_out(error: Any, words: list[str]) -> str:
             return f"No such option here: {printable(str(name), 40)}.{elsewhere}"
     elif message.startswith("Got unexpected extra argument") and words[0] in ("models", "hardware"):
         return f'{message} Put words that go together in quotes: "{" ".join(words[1:3])}"'
-    elif "'MODEL'" in message and words[:1] == ["solve"] and _is_model(words[1]):
+    elif "'MODEL'" in message and words[:1] == ["solve"] and any(map(_is_model, words[1:2])):
         return f"{message} Say what is solved for first: solve batch {words[1]}"
     elif "'--on'" in message and message.startswith("Missing option"):
         chip = next((word for word in words if _is_machine(word)), "h100-sxm")

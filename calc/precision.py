@@ -157,11 +157,7 @@ def file_told(model: Model) -> list[str]:
     """Say what the model's file or its preset tells of its weights, if it tells anything."""
     if model.weights_format is None:
         said = model.published
-        return (
-            []
-            if said is None
-            else [f"counted as published: {said} (--weights takes another format)"]
-        )
-    return [
-        f"counted as in the model's file: {model.weights_format} (--weights takes another format)"
-    ]
+        told = [] if said is None else [f"counted as published: {said}"]
+    else:
+        told = [f"counted as in the model's file: {model.weights_format}"]
+    return [f"{line} (--weights takes another format)" for line in told]
