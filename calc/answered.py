@@ -6,7 +6,7 @@ speculation, which studies ask as well, are in `asked`; live traffic is in `type
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -134,7 +134,6 @@ def fitted(words: Words) -> dict[str, Any]:
             answer["assumptions"].insert(0, judged + "by its own lines")
     elif alone:
         answer["assumptions"][:0] = spared(case, batches[0], contexts[0])
-    answer["assumptions"][:0] = _lent(case, answer["rows"])
     if not answer["fits"] and alone:
         from .listing import all_machines
 
@@ -147,25 +146,6 @@ def fitted(words: Words) -> dict[str, Any]:
             )
             answer["assumptions"].insert(0, none)
     return answer
-
-
-LENT = (0.667, 0.84)
-"""Shares of a Mac's memory that macOS lends its GPU by default, in logs of 16 to 128 GB [1]."""
-
-
-def _lent(case: Case, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Say where a Mac lends its GPU less than is needed, or may."""
-    mac = case.machine.name.startswith("apple-") and not (case.lecture or case.gpu_share)
-    held = max((r["memory_bytes"] for r in rows if r["fits"]), default=0)
-    need = held / case.limit[0] if mac and held else 0.0
-    if need <= LENT[0]:
-        return []
-    how = "does not fit by default" if need > LENT[1] else "may not fit by default"
-    return [
-        f"it {how}: {100 * need:.0f} % of the memory is needed, and macOS lends a GPU "
-        f"{100 * LENT[0]:.0f} to {100 * LENT[1]:.0f} % (--gpu-share 75%; sysctl "
-        "iogpu.wired_limit_mb lends more)"
-    ]
 
 
 def _started(length: int, own: int | None) -> str:

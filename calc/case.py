@@ -36,6 +36,11 @@ ESTIMATES = ("estimate_s", "estimate_low_s", "estimate_high_s", "estimate_tokens
 """Keys of a row that are null where there is no estimate."""
 
 
+LENT = {"Apple": 0.75}
+"""Share of a machine's memory that its system lends a GPU by default, by maker [1]: the middle of
+0.667 to 0.84 in logs of Macs with 16 to 128 GiB (llama.cpp, recommendedMaxWorkingSetSize)."""
+
+
 @dataclass(frozen=True)
 class Case:
     """A model on a machine, and how to count."""
@@ -109,7 +114,10 @@ class Case:
             whole, basis = self.capacity_bytes, "given"
         else:
             whole, basis = capacity(self.machine, nominal=self.lecture)
-        return (whole if self.gpu_share is None else int(whole * self.gpu_share)), basis
+        share = self.gpu_share
+        if share is None and not self.lecture:
+            share = LENT.get(self.machine.vendor)
+        return (whole if share in (None, 1) else int(whole * share)), basis
 
     @property
     def rates(self) -> Rates:

@@ -311,6 +311,7 @@ def build_machine(name: str, block: Block) -> Machine:
         price_usd_per_hour=figure_value(price),
         power_w=figure_value(entry.get("power_w")),
         family=str(entry.get("family", "")),
+        vendor=str(entry.get("vendor", "")),
         kernels=entry.get("kernels", {}),
         price_date=str(price.get("date", "")) if is_map(price) else "",
     )

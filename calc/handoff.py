@@ -76,7 +76,7 @@ def prefill_alone(case: Case, work: Work) -> dict[str, Any]:
         _ = case.limit
     except RooflmError:
         # Nobody said how much memory there is: times do not depend on it.
-        endless = replace(case, capacity_bytes=float("inf"), gpu_share=None)
+        endless = replace(case, capacity_bytes=float("inf"), gpu_share=1.0)
         return prefill_row(endless, case.least_batch, work) | {"fits": None}
     return prefill_row(case, case.least_batch, work)
 

@@ -39,6 +39,8 @@ class Machine:
     """Board power, at its cap [W]."""
     family: str = ""
     """Architecture."""
+    vendor: str = ""
+    """Maker."""
     kernels: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """What kernels reach on it by class, or `like`: the chip whose timings hold for it."""
     scaled_by: str = ""
@@ -86,7 +88,9 @@ def bound_flops(machine: Machine, compute: str) -> float:
     known = [f for f in machine.flops if f in FORMATS]
     if known or machine.flops:
         what = f"{machine.name} has no {compute} rate"
-        fix = f"Choose --weights {' or '.join(known)}, or --time-model bandwidth." if known else ""
+        fix = "--time-model bandwidth counts memory traffic alone."
+        if {*known} & {"bf16", "fp16"}:
+            fix = f"Choose --weights {' or '.join(known)}, or --time-model bandwidth."
     else:
         what = f"no compute rate of {machine.name} is known, so compute time cannot be bounded"
         fix = "Use --time-model bandwidth, which counts memory traffic alone."

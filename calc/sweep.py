@@ -8,6 +8,7 @@ from typing import Any
 
 from .case import (
     ESTIMATES,
+    LENT,
     Case,
     engine_time,
     figures,
@@ -264,8 +265,8 @@ ROUTING_SAYS = (
 
 
 UNIFIED_SAYS = (
-    "unified memory is shared with the system, and all of it is counted here: macOS lets a GPU use "
-    "about 75 % by default (--gpu-share 75%), 84 % in a log of a Mac of 128 GB"
+    "unified memory is shared with the system, and all of it is counted here; --gpu-share 90% "
+    "leaves some of it to others"
 )
 
 
@@ -378,7 +379,7 @@ def assumptions(
             speed = bandwidth
         else:
             above = peak > machine.flops.get(compute, 0)
-            kind = "measured, above the datasheet" if above else "dense"
+            kind = "the best known: measured, or with 16-bit sums" if above else "dense"
             speed = f"{bandwidth} and {show_number(peak / 1e12)} TFLOP/s {compute} ({kind})"
         said.append(f"time model {case.time_model} at {speed}: {TIME_MODEL_SAYS[case.time_model]}")
         said += _computing(case)
@@ -412,7 +413,8 @@ def assumptions(
             else "reserve: none; context, graphs and fragmentation take 0.3 to over 2 GB: --reserve"
         )
     said.append(capacity_sentence(case))
-    if case.machine.kind == "unified" and not (case.lecture or case.gpu_share):
+    lent = case.machine.vendor in LENT
+    if case.machine.kind == "unified" and not (case.lecture or case.gpu_share or lent):
         said.append(UNIFIED_SAYS)
     longest = case.model.max_context
     if longest is not None and any(longest < S for S in contexts):
@@ -430,6 +432,11 @@ def capacity_sentence(case: Case) -> str:
     if case.gpu_share is not None:
         share = f"{100 * case.gpu_share:g} % of the {basis} memory"
         return f"capacity: {show_gb(limit)} GB, {share}: what a GPU may use, as given"
+    if not case.lecture and (lent := LENT.get(case.machine.vendor)):
+        return (
+            f"capacity: {show_gb(limit)} GB, {100 * lent:g} % of the {basis} memory: what macOS "
+            "lends a GPU by default, 67 to 84 % in logs; --gpu-share 1 counts all of it"
+        )
     if basis == "given":
         return f"capacity: {show_gb(limit)} GB as given"
     if basis == "driver":

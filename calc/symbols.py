@@ -113,7 +113,7 @@ def symbolic_case(case: Case) -> Symbolic:
         precision=precision,
         reserve_bytes=RESERVE if case.reserve_bytes else 0,
         capacity_bytes=CAPACITY,
-        gpu_share=None,
+        gpu_share=1.0,
         host_bytes_per_s=HOST_BETA if case.offloads else None,
         shared_prefix=PREFIX if case.shared_prefix else 0,
     )

@@ -120,7 +120,7 @@ def make_case(model: Any, machine: Any, typed: Counting) -> Case:
         time_model=time_model,
         reserve_bytes=parse_size(typed.reserve, "--reserve"),
         capacity_bytes=None if capacity is None else parse_size(capacity, "--capacity", least=1),
-        gpu_share=None if share is None else parse_share(share, "--gpu-share"),
+        gpu_share=None if share is None else parse_share(share, "--gpu-share", whole=True),
         step_tokens=_step_tokens(model, typed.tokens_per_step),
         **{**estimating(model, machine, precision, typed), **_sharing(model, typed)},
     )
