@@ -53,10 +53,10 @@ def show_page(answer: Answer, provenance: bool = False) -> Page:
     """Lay out a model; with provenance, where each field came from."""
     dims = ", ".join(f"{k} = {v:,}" for k, v in answer["dimensions"].items())
     parts = [(k, f"{v:,}") for k, v in answer["parameters"].items()]
-    sizes = [(k, f"{v:,}", show_gb(v)) for k, v in answer["weights_bytes_by_format"].items()]
+    sizes = [(k, f"{v:,.0f}", show_gb(v)) for k, v in answer["weights_bytes_by_format"].items()]
     asked = answer["weights_bytes"]
     if asked not in answer["weights_bytes_by_format"].values():
-        sizes.append((answer["weights_format"], f"{asked:,}", show_gb(asked)))
+        sizes.append((answer["weights_format"], f"{asked:,.0f}", show_gb(asked)))
     cache = answer["cache"]
     states = any(g["state_elements_per_sequence"] for g in cache["layers"])
     layers = [

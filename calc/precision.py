@@ -153,6 +153,17 @@ def told(precision: Precision) -> str:
     return ", ".join(names)
 
 
+def mixture_told(precision: Precision) -> list[str]:
+    """Say where the bits of a file of llama.cpp are a mean of another model's, and no rule's."""
+    if precision.names or not precision.weights.stores.startswith("mixture"):
+        return []
+    name, bits = precision.weights.name, precision.weights.bits
+    return [
+        f"{name}: {bits:g} bits a weight, as measured on Llama-3.1-8B; a file of this model may be "
+        "some per cent off, and a GGUF file itself is read to the byte"
+    ]
+
+
 def file_told(model: Model) -> list[str]:
     """Say what the model's file or its preset tells of its weights, if it tells anything."""
     if model.weights_format is None:

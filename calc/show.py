@@ -30,7 +30,7 @@ from .model import (
     total_parameters,
 )
 from .passes import Precision
-from .precision import file_told, precision_of, told
+from .precision import file_told, mixture_told, precision_of, told
 from .readings import as_whole
 
 SHOWN = ("fp32", "bf16", "fp8", "int4")
@@ -76,6 +76,7 @@ def show(model: Model, precision: Precision, norms: bool = True) -> dict[str, An
         "assumptions": [
             f"{told(precision)}, cache {precision.cache.name}",
             *file_told(model),
+            *mixture_told(precision),
             *said,
             "active: used for a token, embeddings included; streamed: read by a decode step at "
             "batch 1 (the input embedding is a gather)",

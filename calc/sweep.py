@@ -21,7 +21,7 @@ from .case import (
 from .errors import RooflmError
 from .model import has_experts, sequence_state_bytes, total_parameters, untouched_parameters
 from .passes import Routing, Segment, decode, prefill
-from .precision import file_told, told
+from .precision import file_told, mixture_told, told
 from .readings import Q, is_zero
 from .sharing import asked as shared
 from .sharing import told as sharing_told
@@ -360,7 +360,7 @@ def assumptions(
     if case.model.denoises and phase == "decode":
         phase = "denoise"
     said = [f"{PHASES[phase]}; {told(formats)}, cache {formats.cache.name}"]
-    said += file_told(case.model)
+    said += file_told(case.model) + mixture_told(formats)
     if machine.scaled_by:
         said.append(f"a machine that does not exist: {machine.name} with {machine.scaled_by}")
     if not is_zero(sequence_state_bytes(case.model, formats)):

@@ -180,6 +180,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "mixtral-8x22b": row("mixtral", D=6144, F=16384, N=48, K=8, L=56, V=32000, E=8, k=2),
 
     # Qwen
+    "qwen1.5-72b": row("qwen2", D=8192, F=24576, N=64, K=64, L=80, V=152064),
     "qwen2-0.5b": row("qwen2", D=896, F=4864, N=14, K=2, L=24, V=151936, tied=True),
     "qwen2-1.5b": row("qwen2", D=1536, F=8960, N=12, K=2, L=28, V=151936, tied=True),
     "qwen2-7b": row("qwen2", D=3584, F=18944, N=28, K=4, L=28, V=152064),
