@@ -155,8 +155,8 @@ PADDED = (1.059, 1.086)
 """What vLLM's kernels made of weights whose experts are in mxfp4, by padding them [1]."""
 PADDED_SAYS = (
     "kernels of experts in mxfp4 pad widths that 256 does not divide: 5.9 % more weights are "
-    "counted and 8.6 % in the least, as the 60.77 GiB of gpt-oss-120b took 64.38 and 65.97 in logs of "
-    "vllm-project/vllm issues 33155 and 23278; 27508 and 23278 had 1.71 and no GiB left for caches"
+    "counted and 8.6 % in the least, as the 60.77 GiB of gpt-oss-120b took 64.38 and 65.97 in logs "
+    "of vllm-project/vllm issues 33155 and 23278; 1.71 GiB and less were left for caches"
 )
 
 

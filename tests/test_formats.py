@@ -461,6 +461,17 @@ def test_an_unknown_format_is_refused_with_the_nearest(
     assert find(known, "").name == find(known.upper(), "").name == known
 
 
+def test_a_mean_of_another_model_is_told(rooflm: Terminal) -> None:
+    """R1 in Q4_K_M is 404 GB (gpustack issue 1487) and 410.7 here: its rule is not known."""
+    mean = rooflm.json("show", "deepseek-v3", "--weights", "q4_k_m")
+    ruled = rooflm.json("show", "llama-3.1-70b", "--weights", "q4_k_m")
+
+    assert mean["weights_bytes"] == pytest.approx(404e9, rel=0.02)
+    assert any("measured on Llama-3.1-8B; a file" in said for said in mean["assumptions"])
+    assert not any("measured on" in said for said in ruled["assumptions"])
+    assert "410,683,098,304" in rooflm("show", "deepseek-v3", "--weights", "q4_k_m").out
+
+
 def test_names_of_formats_may_be_in_capitals(rooflm: Terminal) -> None:
     """As engines and files write them; each part of a model as well."""
     for text in ("Q4_K_M", "FP8", "experts=MXFP4,rest=BF16"):
@@ -485,17 +496,6 @@ def test_a_name_of_llama_cpp_alone_is_that_of_a_file(typed: str, file: str) -> N
     [("float16", "fp16"), ("F16", "fp16"), ("bfloat16", "bf16"), ("float32", "fp32"),
      ("fp8_e4m3", "fp8")],
 )  # fmt: skip
-def test_a_mean_of_another_model_is_told(rooflm: Terminal) -> None:
-    """R1 in Q4_K_M is 404 GB (gpustack issue 1487) and 410.7 here: its rule is not known."""
-    mean = rooflm.json("show", "deepseek-v3", "--weights", "q4_k_m")
-    ruled = rooflm.json("show", "llama-3.1-70b", "--weights", "q4_k_m")
-
-    assert mean["weights_bytes"] == pytest.approx(404e9, rel=0.02)
-    assert any("measured on Llama-3.1-8B; a file" in said for said in mean["assumptions"])
-    assert not any("measured on" in said for said in ruled["assumptions"])
-    assert "410,683,098,304" in rooflm("show", "deepseek-v3", "--weights", "q4_k_m").out
-
-
 def test_formats_are_known_as_torch_vllm_and_llama_cpp_spell_them(typed: str, name: str) -> None:
     """Source: torch.dtype, `--kv-cache-dtype` of vLLM, `--cache-type-k` of llama.cpp."""
     assert find_format(typed).name == name
