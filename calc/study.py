@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,6 +16,7 @@ from .asked import (
     WORK,
     case_of,
     command_of,
+    counting_of,
     denoises,
     group,
     is_mixed,
@@ -34,7 +36,7 @@ from .quantities import further, names_of
 from .study_file import COLUMNS, SERVED, Drawn, Study, located
 from .sweep import FEW_POINTS, grid_columns, of_each_device, takes_arrays
 from .typed import given, parse_costs
-from .units import parse_counts
+from .units import parse_counts, parse_time
 
 if TYPE_CHECKING:
     from .case import Case
@@ -283,6 +285,14 @@ def _check_twins(study: Study, probes: Mapping[str, Probe]) -> None:
                 replace(w, chunk=None) if w.chunk is not None and w.chunk >= w.prompt else w
                 for w in works_of(probe.words) or ()
             ]
+        if study.command == "speculate":
+            from .typed_drafts import find_speculation
+
+            drafted = group(probe.words, DRAFTED)
+            work = find_speculation(
+                probe.case, drafted, counting_of(probe.words), probe.words.get("models")
+            )
+            rest = {k: v for k, v in rest.items() if k not in DRAFTED or k == "draft_tokens"}
         # Constants of an engine are the case's; a utilization of memory is none of costs.
         known = COSTED.keys() - MEMORY if study.command == "fit" else {*COSTED, "engine"}
         rest = {k: _plainly(v) for k, v in rest.items() if k not in known}
@@ -338,11 +348,21 @@ def _reserved(study: Study, variant: str) -> list[dict[str, Any]] | None:
 
 
 def _plainly(value: Any) -> Any:
-    """Read a count as its number, so that 1k is 1000."""
-    try:
-        return parse_counts(value, "") if isinstance(value, str) else value
-    except RooflmError:
+    """Read numbers as numbers, so that 1k is 1000, 1.0 is 1 and 90% is 0.9."""
+    if not isinstance(value, str):
         return value
+    for read in (parse_counts, _number):
+        with contextlib.suppress(RooflmError, ValueError):
+            found = read(value, "")
+            return found[0] if is_list(found) and len(found) == 1 else found
+    return value
+
+
+def _number(text: str, where: str) -> float:
+    """Read a decimal, a share in per cent or a time."""
+    if text.endswith("%"):
+        return float(text[:-1]) / 100
+    return float(text) if re.fullmatch(r"[0-9.]+", text) else parse_time(text, where)
 
 
 def steps_of(study: Study, words: Words, case: Case | None) -> bool:

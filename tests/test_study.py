@@ -643,7 +643,7 @@ WRONG = {
         "3:21", "it is 'a' in other words"
     ),
     "command: serve\nbase: {model: llama-3-8b, on: h100-sxm, rate: 1, requests: 2}\n"
-    "variants: {a: base, b: {max_sequences: 256, burstiness: 1, watermark: 0}}": (
+    "variants: {a: base, b: {max_sequences: 256, burstiness: 1.0, watermark: 0}}": (
         "3:21", "it is 'a' in other words"
     ),
     "command: serve\nbase: {model: llama-3-8b, on: h100-sxm, clients: 2}\n"
@@ -660,6 +660,10 @@ WRONG = {
     ),
     BASE + "variants: {a: base, b: {engine: TRT-LLM, hardware_scale: bandwidth=1}}": (
         "2:21", "it is 'a' in other words"
+    ),
+    "command: speculate\nbase: {model: llama-3-70b, on: 4xh100-sxm, draft: llama-3-8b,"
+    " acceptance: 0.8}\nvariants: {a: base, b: {draft_weights: bf16, chains: 1, draft_tp: 4}}": (
+        "3:21", "it is 'a' in other words"
     ),
     BASE + "measure: [engine.tokens]": ("2:11", "Say command: fit"),
     BASE + "measure: [elasticity]": ("2:11", "answer by themselves"),
