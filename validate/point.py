@@ -99,7 +99,8 @@ def run_point(
     if phase == "prefill":
         row["ttft_s"] = best.median_s
     allocated = held_caches(caches)
-    peak = None if peak is None or before is None or not watched else peak - before
+    # Where a process goes on in memory that it held already, its peak tells nothing of the step.
+    more = 0 if peak is None or before is None or not watched else peak - before
     kernels = {
         part: _padded(name, network, B if phase == "decode" else B * S)
         for part, name in network.kernels.items()
@@ -112,7 +113,7 @@ def run_point(
         "touched_experts": touched,
         "allocated_weights_bytes": network.weights_bytes,
         "allocated_cache_bytes": allocated,
-        "peak_bytes": peak,
+        "peak_bytes": more if more > 0 else None,
         "read_bytes_per_s": around,
         "read_spread": reads.spread,
         "clock_mhz": state(device)["clock_mhz"],
