@@ -9,6 +9,14 @@ from typing import Any
 
 from .style import SMALL, USUAL, WAYS, Way
 
+RAISED = str.maketrans(
+    "-0123456789",
+    "\N{SUPERSCRIPT MINUS}\N{SUPERSCRIPT ZERO}\N{SUPERSCRIPT ONE}\N{SUPERSCRIPT TWO}"
+    "\N{SUPERSCRIPT THREE}\N{SUPERSCRIPT FOUR}\N{SUPERSCRIPT FIVE}\N{SUPERSCRIPT SIX}"
+    "\N{SUPERSCRIPT SEVEN}\N{SUPERSCRIPT EIGHT}\N{SUPERSCRIPT NINE}",
+)
+"""Letters of a power of ten. Figures set no mathematics, as titles may hold a dollar."""
+
 
 def plain(value: float) -> str:
     """Write the number of a tick: 0.01, 1, 1,000; powers of ten where that would be long."""
@@ -18,7 +26,8 @@ def plain(value: float) -> str:
     power = math.floor(math.log10(size) + 1e-9)
     factor = value / 10.0**power
     whole = abs(factor - 1) < 1e-9
-    return f"$10^{{{power}}}$" if whole else f"${factor:.3g}\\times10^{{{power}}}$"
+    raised = "10" + str(power).translate(RAISED)
+    return raised if whole else f"{factor:.3g}\N{MIDDLE DOT}{raised}"
 
 
 def brief(value: float) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .axes import digits
+from .axes import RAISED, digits
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 """What marks the points of a series; small where the figure has them hollow."""
@@ -214,7 +215,9 @@ def empty(face: Any) -> bool:
 
 
 def untexed(text: str) -> str:
-    """Write what a figure sets as mathematics: 10^9."""
+    """Write what a figure sets as mathematics, or raises: 10^9."""
     for old, new in (("$", ""), ("\\times", "\N{MULTIPLICATION SIGN}"), ("{", ""), ("}", "")):
         text = text.replace(old, new)
-    return text
+    powers = "".join(map(chr, RAISED.values()))
+    back = {letter: chr(sign) for sign, letter in RAISED.items()}
+    return re.sub(f"[{powers}]+", lambda found: "^" + found[0].translate(back), text)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 PLAIN_TEXT = {
     "\N{MINUS SIGN}": "-", "\N{MULTIPLICATION SIGN}": "x", "\N{MICRO SIGN}": "u", "$": "",
-    "\\times": "x", "{": "", "}": "",
+    "\N{MIDDLE DOT}": "x", "\\times": "x", "{": "", "}": "",
 }  # fmt: skip
 
 BRAILLE = range(0x2800, 0x2900)

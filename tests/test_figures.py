@@ -1017,7 +1017,7 @@ def test_ticks_are_plain_numbers() -> None:
     assert log_ticks(0.5, 2e4, 10)[0] == [1, 10, 100, 1000, 10_000]
     assert len(log_ticks(61, 69, 10)[0]) >= 2
     assert [plain(v) for v in (1e3, 0.01, 16, 2e-5, 3e8)] == [
-        "1,000", "0.01", "16", r"$2\times10^{-5}$", r"$3\times10^{8}$"
+        "1,000", "0.01", "16", "2\N{MIDDLE DOT}10\u207b\u2075", "3\N{MIDDLE DOT}10\u2078"
     ]  # fmt: skip
     assert [digits(v) for v in (0.012, 1.5, 20.04, 99.97, 1234.5)] == [
         "0.0120", "1.50", "20.0", "100", "1,234"
@@ -1117,3 +1117,18 @@ def test_colours_stay_apart_for_all_eyes() -> None:
         for one, other in itertools.combinations(PALETTE, 2):
             assert math.dist(seen(one, blind), seen(other, blind)) > 0.15, (one, other, blind)
     assert len(set(MARKERS)) == len(set(PALETTE)) == 8
+
+
+def test_powers_of_ten_are_letters_and_no_markup() -> None:
+    """Titles are shown as they are, so that ticks of a saved figure are: 10 to the ninth."""
+    answer = study()
+    one = answer["rows"][0]["variant"]
+    rows = [row for row in answer["rows"] if row["variant"] == one]
+    answer["rows"] = [row | {"context_tokens": 10**9} for row in rows]
+    drawing = draw("heatmap", answer, y="context_tokens")
+    with plain_text():
+        drawing.draw_without_rendering()
+    ticks = [t.get_text() for ax in drawing.axes for t in ax.get_yticklabels()]
+
+    assert "10\N{SUPERSCRIPT NINE}" in ticks
+    assert not any("$" in tick for tick in ticks)
