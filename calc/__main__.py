@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import sys
 from collections.abc import Callable
 
@@ -28,6 +27,8 @@ def guarded(run: Callable[[], int]) -> int:
 
 
 def _guarded(run: Callable[[], int]) -> int:
+    from rooflm.calc.errors import silence
+
     try:
         code = run()
         if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison]
@@ -35,21 +36,16 @@ def _guarded(run: Callable[[], int]) -> int:
         return code
     except BrokenPipeError:
         # The reader has what it wanted.
-        _silence()
+        silence(1)
         return 0
     except Exception as e:
         if isinstance(e, OSError) and e.errno == errno.ENOSPC:
-            _silence()
+            silence(1)
             return _last_line(f"cannot write the output: {str(e.strerror).lower()}.", 2, e)
         text = f"{type(e).__name__}: {e}".splitlines()[0][:200]
         return _last_line(
             f"this is a defect of rooflm: {text}. Please report it; --debug shows where.", 70, e
         )
-
-
-def _silence() -> None:
-    """Send stdout nowhere: what Python flushes at exit must not fail again."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _last_line(message: str, code: int, error: Exception) -> int:

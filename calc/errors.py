@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
@@ -51,8 +52,16 @@ def say(line: str) -> None:
     """Write a line to stderr; where nobody can read it, what is done goes on as it would."""
     if sys.stderr is None:  # pyright: ignore[reportUnnecessaryComparison]
         return
-    with contextlib.suppress(OSError):
+    try:
         sys.stderr.write(line + "\n")
+    except OSError:
+        with contextlib.suppress(OSError):
+            silence(sys.stderr.fileno())
+
+
+def silence(descriptor: int) -> None:
+    """Send a stream nowhere: what Python flushes of it at exit must not fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
 MEANT = {

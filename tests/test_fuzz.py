@@ -911,11 +911,13 @@ def test_a_working_folder_that_is_gone_is_no_defect(tmp_path: Path) -> None:
     assert "s.yaml" in ran.stderr
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("closed", ["2>&-", "2>/dev/full"])
-def test_an_error_that_nobody_can_read_keeps_its_exit_code(closed: str) -> None:
-    """Without a stderr a mistake is still exit 2, and not the 1 of a no."""
+def test_an_error_that_nobody_can_read_keeps_its_exit_code(closed: str, unbuffered: str) -> None:
+    """Without a stderr a mistake is still exit 2, and not the 1 of a no or Python's 120."""
     command = f"{sys.executable} -m rooflm.calc show nonsense {closed}"
-    assert subprocess.run(["bash", "-c", command], check=False).returncode == 2
+    env = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    assert subprocess.run(["bash", "-c", command], check=False, env=env).returncode == 2
 
 
 def test_without_stdout_the_version_has_nowhere_to_go() -> None:
