@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
@@ -16,6 +17,13 @@ RAISED = str.maketrans(
     "\N{SUPERSCRIPT SEVEN}\N{SUPERSCRIPT EIGHT}\N{SUPERSCRIPT NINE}",
 )
 """Letters of a power of ten. Figures set no mathematics, as titles may hold a dollar."""
+LOWERED = {letter: sign for sign, letter in RAISED.items()}
+_POWER = re.compile(f"[{''.join(map(chr, LOWERED))}]+")
+
+
+def lowered(text: str) -> str:
+    """Write powers of ten without raised letters: 10^9."""
+    return _POWER.sub(lambda found: "^" + found[0].translate(LOWERED), text)
 
 
 def plain(value: float) -> str:
@@ -55,7 +63,7 @@ def points(text: str, size: float = SMALL, weight: str = "normal") -> float:
     if not text.strip():
         return 0.0
     width, _, _ = text_to_path.get_text_width_height_descent(
-        text, FontProperties(size=size, weight=weight), text.count("$") > 1
+        text, FontProperties(size=size, weight=weight), ismath=False
     )
     return float(width)
 

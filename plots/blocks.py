@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .axes import RAISED, digits
+from .axes import digits, lowered
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 """What marks the points of a series; small where the figure has them hollow."""
@@ -52,7 +51,7 @@ def bar_rows(screen: Screen, ax: Any, containers: Sequence[Any]) -> list[str]:
     way = "y" if across else "x"
     names = dict(zip(
         getattr(ax, f"get_{way}ticks")(),
-        [untexed(t.get_text()) for t in getattr(ax, f"get_{way}ticklabels")()], strict=True,
+        [lowered(t.get_text()) for t in getattr(ax, f"get_{way}ticklabels")()], strict=True,
     ))  # fmt: skip
     stacks: dict[float, list[Bar]] = {}
     for container in containers:
@@ -200,7 +199,7 @@ def _not_fitting(ax: Any) -> set[tuple[int, int]]:
 def _labels(ax: Any, way: str) -> list[tuple[int, str]]:
     at = getattr(ax, f"get_{way}ticks")()
     texts = getattr(ax, f"get_{way}ticklabels")()
-    return [(round(v), untexed(t.get_text())) for v, t in zip(at, texts, strict=True)]
+    return [(round(v), lowered(t.get_text())) for v, t in zip(at, texts, strict=True)]
 
 
 def _cut(text: str, most: int) -> str:
@@ -212,12 +211,3 @@ def empty(face: Any) -> bool:
     from matplotlib.colors import to_hex, to_rgba
 
     return to_rgba(face)[3] == 0 or to_hex(face) == "#ffffff"
-
-
-def untexed(text: str) -> str:
-    """Write what a figure sets as mathematics, or raises: 10^9."""
-    for old, new in (("$", ""), ("\\times", "\N{MULTIPLICATION SIGN}"), ("{", ""), ("}", "")):
-        text = text.replace(old, new)
-    powers = "".join(map(chr, RAISED.values()))
-    back = {letter: chr(sign) for sign, letter in RAISED.items()}
-    return re.sub(f"[{powers}]+", lambda found: "^" + found[0].translate(back), text)

@@ -6,7 +6,8 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .blocks import LETTERS, Screen, bar_rows, cell_rows, empty, untexed
+from .axes import lowered
+from .blocks import LETTERS, Screen, bar_rows, cell_rows, empty
 from .data import x_label
 from .style import GREY
 
@@ -14,8 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PLAIN_TEXT = {
-    "\N{MINUS SIGN}": "-", "\N{MULTIPLICATION SIGN}": "x", "\N{MICRO SIGN}": "u", "$": "",
-    "\N{MIDDLE DOT}": "x", "\\times": "x", "{": "", "}": "",
+    "\N{MINUS SIGN}": "-", "\N{MULTIPLICATION SIGN}": "x", "\N{MICRO SIGN}": "u",
+    "\N{MIDDLE DOT}": "x",
 }  # fmt: skip
 
 BRAILLE = range(0x2800, 0x2900)
@@ -234,7 +235,7 @@ def _ticks(ax: Any, way: str) -> Iterator[tuple[float, str]]:
             corner = [ax.get_xlim()[0], ax.get_ylim()[0]]
             corner["xy".index(way)] = value
             share = ax.transAxes.inverted().transform(ax.transData.transform(corner))
-            yield float(share["xy".index(way)]), untexed(text)
+            yield float(share["xy".index(way)]), lowered(text)
 
 
 def _below(ax: Any, room: int, columns: int) -> list[str]:

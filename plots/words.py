@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..calc.plain import is_number
-from .blocks import untexed
+from .axes import lowered
 from .data import data, label_of, panels
 
 
@@ -19,7 +19,7 @@ def words(drawing: Any, says: str) -> str:
     """
     parts = [says]
     for ax, panel in zip(panels(drawing), data(drawing), strict=True):
-        x, y = (untexed(panel[way]).replace("\n", " ") for way in ("x", "y"))
+        x, y = (lowered(panel[way]).replace("\n", " ") for way in ("x", "y"))
         title = f"{panel['title']}: " if panel["title"] else ""
         along, up = x or "across", y or "up"
         parts += [title + _line(line, along, up) for line in _alone(panel["lines"])]
@@ -92,7 +92,7 @@ def _points(group: dict[str, Any], x: str, y: str) -> str:
 
 def _bars(bars: dict[str, Any], x: str, y: str) -> str:
     each = [
-        f"{untexed(name)}: {spoken(value)}" if name else spoken(value)
+        f"{lowered(name)}: {spoken(value)}" if name else spoken(value)
         for name, value in zip(bars["names"], bars["values"], strict=True)
     ]
     return f"{bars['label'] or x or y}: {'; '.join(each)}."
