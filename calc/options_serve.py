@@ -6,6 +6,15 @@ from typing import Annotated, Any
 
 import typer
 
+USUAL = {
+    "requests": "2000", "prompt": "512", "output_tokens": "128", "arrivals": "poisson",
+    "burstiness": "1", "rounds": "5", "think": "0", "stagger": "0", "seed": "0",
+    "scheduler": "chunked", "max_batched_tokens": "2048", "max_sequences": "256", "block": "16",
+    "watermark": "0", "max_len": "2048", "routing_policy": "round-robin", "prefill_servers": "1",
+    "attainment": "0.9",
+}  # fmt: skip
+"""What is taken where nothing is typed, as the help tells."""
+
 TRAFFIC: dict[str, Any] = {
     "rate": Annotated[
         str | None, typer.Option(metavar="NUMBER", help="Requests a second that come at random.")

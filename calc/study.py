@@ -30,6 +30,7 @@ from .errors import RooflmError, nearest, printable
 from .expectations import Expectation, check_expectations, check_selection
 from .options import COSTED, DRAFTED, HANDOFF
 from .options_memory import MEMORY
+from .options_serve import USUAL
 from .output import flatten
 from .plain import is_list, is_number
 from .quantities import further, names_of
@@ -67,14 +68,6 @@ ABSENT = {"state_bytes": 0, "adapters_bytes": 0, "host_bytes": 0, "devices": 1}
 UNCASED = (*WORK, *DENOISED, *COSTED, *HANDOFF, *DRAFTED, *INNER, *SERVED, *MEMORY,
            "p", "q", "draft_cost")  # fmt: skip
 """Options that a case does not hold."""
-USUAL_TRAFFIC: Mapping[str, Any] = {
-    "requests": "2000", "prompt": "512", "output_tokens": "128", "seed": "0", "block": "16",
-    "arrivals": "poisson", "scheduler": "chunked", "routing_policy": "round-robin",
-    "max_batched_tokens": "2048", "max_sequences": "256", "burstiness": "1", "watermark": "0",
-    "rounds": "5", "think": "0", "stagger": "0", "prefill_servers": "1", "attainment": "0.9",
-    "max_len": "2048",
-}  # fmt: skip
-"""What live traffic is where nothing is said, as `rooflm serve --help` tells."""
 ELSEWHERE = (
     "Keys of the command's JSON are measured, for a sweep those of show, fit and roofline too; "
     "plan, levers, solve and quantize answer by themselves."
@@ -272,30 +265,12 @@ def _check_twins(study: Study, probes: Mapping[str, Probe]) -> None:
         # Where a dimension came from makes no other model.
         model = replace(probe.case.model, provenance=(), source="")
         usual = {"batch": "1", "context": "1024", "cost": False}
-        usual |= USUAL_TRAFFIC if study.command == "serve" else {}
-        rest = {k: usual.get(k) if v is None else v for k, v in group(probe.words, UNCASED).items()}
-        work: Any = None
-        if study.command == "fit":
-            work = _in_place(study, name, _reserved)
-            rest = {k: v for k, v in rest.items() if k not in MEMORY or work is None}
-        if study.command == "sweep":
-            # What is usual may be spelt out, and a chunk may be longer than its prompt.
-            rest = {k: v for k, v in rest.items() if k not in WORK}
-            work = [
-                replace(w, chunk=None) if w.chunk is not None and w.chunk >= w.prompt else w
-                for w in works_of(probe.words) or ()
-            ]
-        if study.command == "speculate":
-            from .typed_drafts import find_speculation
-
-            drafted = group(probe.words, DRAFTED)
-            work = find_speculation(
-                probe.case, drafted, counting_of(probe.words), probe.words.get("models")
-            )
-            rest = {k: v for k, v in rest.items() if k not in DRAFTED or k == "draft_tokens"}
-        # Constants of an engine are the case's; a utilization of memory is none of costs.
-        known = COSTED.keys() - MEMORY if study.command == "fit" else {*COSTED, "engine"}
-        rest = {k: _plainly(v) for k, v in rest.items() if k not in known}
+        usual |= USUAL if study.command == "serve" else {}
+        work, told = _outcome(study, name, probe, probe.case)
+        rest = {
+            k: _plainly(usual.get(k) if v is None else v)
+            for k, v in group(probe.words, UNCASED).items() if k not in told
+        }  # fmt: skip
         case = replace(
             probe.case, model=model, machine=replace(probe.case.machine, scaled_by=""),
             capacity_bytes=_other_capacity(study, probe.case),
@@ -306,6 +281,33 @@ def _check_twins(study: Study, probes: Mapping[str, Probe]) -> None:
                 said = f"the variant '{name}' changes nothing: it is '{twin}' in other words"
                 raise RooflmError(said, study.text.where("variants", name))
         seen.append((what, name))
+
+
+def _outcome(study: Study, name: str, probe: Probe, case: Case) -> tuple[Any, Container[str]]:
+    """Tell what options of a variant come to, and which: what is usual may be spelt out.
+
+    Those of cost are compared by `_paid`, and constants of an engine are the case's.
+    """
+    words, paid = probe.words, {*COSTED, "engine"}
+    match study.command:
+        case "sweep":
+            # A chunk may be longer than its prompt.
+            return [
+                replace(w, chunk=None) if w.chunk is not None and w.chunk >= w.prompt else w
+                for w in works_of(words) or ()
+            ], {*WORK, *paid}
+        case "speculate":
+            from .typed_drafts import find_speculation
+
+            drafted = group(words, DRAFTED)
+            found = find_speculation(case, drafted, counting_of(words), words.get("models"))
+            return found, {*DRAFTED, *paid} - {"draft_tokens"}
+        case "fit":
+            held = _in_place(study, name, _reserved)
+            # A utilization of memory is none of costs.
+            return held, {*COSTED} - {*MEMORY} if held is None else {*COSTED, *MEMORY}
+        case _:
+            return None, paid
 
 
 def _other_capacity(study: Study, case: Case) -> Any:

@@ -11,6 +11,7 @@ from .clock import TICKS, Counted, First, Limits
 from .errors import RooflmError, check_choice
 from .noted import noted
 from .options import DRAFTED, HANDOFF, LAYOUT
+from .options_serve import USUAL
 from .typed import find_handoff, given
 from .units import parse_count, parse_rate, parse_share, parse_size, parse_time
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from .speculative_steps import SpeculativeSteps
     from .step_cost import Steps
     from .workload import Lengths, Workload
+
 
 SCHEDULERS: dict[str, First] = {
     "chunked": "decode", "prefill-first": "prefill", "static": "static",
@@ -58,6 +60,11 @@ class UnitCost:
         return 0
 
 
+def _said(words: Words, name: str) -> str:
+    """Take an option as typed, or as usual."""
+    return given(words.get(name), USUAL[name])
+
+
 def find_service(words: Words) -> Service:
     """Make the servers of what was typed."""
     from .live import ROUTINGS, Pool
@@ -70,14 +77,14 @@ def find_service(words: Words) -> Service:
     one = _one_replica(case)
     swap = words.get("swap")
     steps = make_steps(one, basis, _host_link(one) if swap is not None else 0.0)
-    scheduler = given(words.get("scheduler"), "chunked")
+    scheduler = _said(words, "scheduler")
     check_choice(scheduler, tuple(SCHEDULERS), "--scheduler")
-    routing: Any = given(words.get("routing_policy"), "round-robin")
+    routing: Any = _said(words, "routing_policy")
     check_choice(routing, ROUTINGS, "--routing-policy")
     like = Limits(
         pool=0,
-        block=_at_most(given(words.get("block"), "16"), "--block", MOST_BLOCK),
-        tokens=parse_count(given(words.get("max_batched_tokens"), "2048"), "--max-batched-tokens"),
+        block=_at_most(_said(words, "block"), "--block", MOST_BLOCK),
+        tokens=parse_count(_said(words, "max_batched_tokens"), "--max-batched-tokens"),
         sequences=_most_sequences(words, case, basis),
         first=SCHEDULERS[scheduler],
     )
@@ -199,7 +206,7 @@ def _contiguous(words: Words, limits: Limits) -> tuple[str, int]:
     if not limits.whole_blocks:
         what = "caches in one piece are simulated where all layers keep all tokens"
         raise RooflmError(what, "--contiguous", "Leave it out.")
-    return way, parse_count(given(words.get("max_len"), "2048"), "--max-len")
+    return way, parse_count(_said(words, "max_len"), "--max-len")
 
 
 def _one_replica(case: Case) -> Case:
@@ -215,7 +222,8 @@ def _most_sequences(words: Words, case: Case, basis: str) -> int:
     most = None if basis == "bound" or case.constants is None else case.constants.most_batch
     typed = words.get("max_sequences")
     if typed is None:
-        return 256 if most is None else min(256, most)
+        usual = int(USUAL["max_sequences"])
+        return usual if most is None else min(usual, most)
     value = parse_count(typed, "--max-sequences")
     if most is not None and value > most:
         what = f"published steps of the engine have at most {most:,} sequences here"
@@ -259,7 +267,7 @@ def _handing(
     like = replace(limits, swap=0, watermark=0)
     room = cache_room(found.prefill, like.tokens, like.sequences)
     own = make_limits(steps, room["cache_pool_bytes"], like)
-    number = parse_count(given(servers, "1"), "--prefill-servers")
+    number = parse_count(_said(words, "prefill_servers"), "--prefill-servers")
 
     def transfer(prompt: int) -> int:
         size = sent_bytes(case, prompt)
@@ -313,15 +321,15 @@ def find_traffic(words: Words) -> Traffic:
     if not asked and rate is None and not words.get("find_rate") and not words.get("sweep"):
         what = "how requests come is needed"
         raise RooflmError(what, "--rate", "Say --rate 4, --clients 16 or --trace FILE.")
-    seed = _whole(given(words.get("seed"), "0"), "--seed")
+    seed = _whole(_said(words, "seed"), "--seed")
     if trace is not None:
         return _of_trace(words, trace, rate, seed)
     law = _laws(words)
     if clients is not None:
         return _of_clients(words, clients, law, seed)
     _refuse(words, ("rounds", "think", "stagger"), "clients wait for their answers", "--clients")
-    requests = parse_count(given(words.get("requests"), "2000"), "--requests")
-    arrivals: Any = given(words.get("arrivals"), "poisson")
+    requests = parse_count(_said(words, "requests"), "--requests")
+    arrivals: Any = _said(words, "arrivals")
     burstiness = words.get("burstiness")
     shape = 1.0
     if burstiness is not None:
@@ -379,10 +387,10 @@ def _laws(words: Words) -> tuple[Lengths, Lengths]:
     """Read the laws of lengths."""
     from .workload import parse_law
 
-    prompt = given(words.get("prompt"), "512")
+    prompt = _said(words, "prompt")
     return (
         parse_law(prompt, "--prompt"),
-        parse_law(given(words.get("output_tokens"), "128"), "--output-tokens"),
+        parse_law(_said(words, "output_tokens"), "--output-tokens"),
     )
 
 
@@ -392,7 +400,7 @@ def _of_clients(words: Words, text: str, law: tuple[Lengths, Lengths], seed: int
 
     _refuse(words, ("requests", "arrivals", "burstiness"), "clients have rounds", "--rounds")
     clients = parse_count(text, "--clients")
-    rounds = parse_count(given(words.get("rounds"), "5"), "--rounds")
+    rounds = parse_count(_said(words, "rounds"), "--rounds")
     think, stagger = (
         0.0 if words.get(n) in (None, "0") else parse_time(words[n], f"--{n}")
         for n in ("think", "stagger")
@@ -489,7 +497,7 @@ def find_slo(words: Words) -> Slo:
 
 def find_share(words: Words) -> float:
     """Read which share of the requests keeps it."""
-    return parse_share(given(words.get("attainment"), "0.9"), "--attainment", whole=True)
+    return parse_share(_said(words, "attainment"), "--attainment", whole=True)
 
 
 @noted
