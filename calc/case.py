@@ -114,10 +114,13 @@ class Case:
             whole, basis = self.capacity_bytes, "given"
         else:
             whole, basis = capacity(self.machine, nominal=self.lecture)
-        share = self.gpu_share
-        if share is None and not self.lecture:
-            share = LENT.get(self.machine.vendor)
+        share = self.gpu_share or self.lent
         return (whole if share in (None, 1) else int(whole * share)), basis
+
+    @property
+    def lent(self) -> float | None:
+        """Share of its memory that a system lends a GPU by default; None where none is known."""
+        return None if self.lecture else LENT.get(self.machine.vendor)
 
     @property
     def rates(self) -> Rates:

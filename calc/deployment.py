@@ -121,24 +121,7 @@ def deploy(case: Case, spread: Spread, node: Node) -> Case:
     layout = layout_of(spread, node, case)
     if layout is None or layout.devices == 1:
         return case
-    how: AllReduce = spread.all_reduce  # pyright: ignore[reportAssignmentType]
-    far, devices = spread.network_bytes_per_s, node.devices or layout.devices
-    pair, beyond = None, ""
-    if spread.link_bytes_per_s is not None:
-        near = spread.link_bytes_per_s
-    else:
-        name = _link_name(case.machine, layout, devices)
-        near, pair = case.machine.links.get(name, float("inf")), case.machine.pairs.get(name)
-        joins = case.machine.bridges.get(name, devices)
-        if joins < min(devices, layout.devices):
-            others = [rate for other, rate in case.machine.links.items() if other != name]
-            far, devices, beyond = max(others, default=None), joins, name
-    links = Links(
-        Link(near, spread.latency_s, how, pair),
-        None if far is None else Link(far, spread.latency_s, how),
-        devices,
-        beyond,
-    )
+    links = links_of(case.machine, spread, layout, node.devices or layout.devices)
     ranks, constants = tuple(shard(case.model, layout)), case.constants
     if constants is not None and layout.devices > layout.replicas:
         from .estimate import on_several
@@ -152,6 +135,30 @@ def joined(machine: Machine, layout: Layout | None) -> bool:
     if machine.links or layout is None:
         return True
     return layout.tp == layout.pp == layout.dp == 1
+
+
+def links_of(machine: Machine, spread: Spread, layout: Layout, devices: int) -> Links:
+    """Tell what joins devices: what was typed, or the machine's own.
+
+    devices: of a node [1].
+    """
+    how: AllReduce = spread.all_reduce  # pyright: ignore[reportAssignmentType]
+
+    def link(bytes_per_s: float | None) -> Link | None:
+        return None if bytes_per_s is None else Link(bytes_per_s, spread.latency_s, how)
+
+    network = link(spread.network_bytes_per_s)
+    if (typed := link(spread.link_bytes_per_s)) is not None:
+        return Links(typed, network, devices)
+    name = _link_name(machine, layout, devices)
+    near = Link(
+        machine.links.get(name, float("inf")), spread.latency_s, how, machine.pairs.get(name)
+    )
+    joins = machine.bridges.get(name, devices)
+    if joins >= min(devices, layout.devices):
+        return Links(near, network, devices)
+    others = [rate for other, rate in machine.links.items() if other != name]
+    return Links(near, link(max(others, default=None)), joins, bridge=name)
 
 
 def _link_name(machine: Machine, layout: Layout, devices: int) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 
 from .case import (
     ESTIMATES,
-    LENT,
     Case,
     engine_time,
     figures,
@@ -413,8 +412,7 @@ def assumptions(
             else "reserve: none; context, graphs and fragmentation take 0.3 to over 2 GB: --reserve"
         )
     said.append(capacity_sentence(case))
-    lent = case.machine.vendor in LENT
-    if case.machine.kind == "unified" and not (case.lecture or case.gpu_share or lent):
+    if case.machine.kind == "unified" and not (case.lecture or case.gpu_share or case.lent):
         said.append(UNIFIED_SAYS)
     longest = case.model.max_context
     if longest is not None and any(longest < S for S in contexts):
@@ -432,10 +430,10 @@ def capacity_sentence(case: Case) -> str:
     if case.gpu_share is not None:
         share = f"{100 * case.gpu_share:g} % of the {basis} memory"
         return f"capacity: {show_gb(limit)} GB, {share}: what a GPU may use, as given"
-    if not case.lecture and (lent := LENT.get(case.machine.vendor)):
+    if case.lent is not None:
         return (
-            f"capacity: {show_gb(limit)} GB, {100 * lent:g} % of the {basis} memory: what macOS "
-            "lends a GPU by default, 67 to 84 % in logs; --gpu-share 1 counts all of it"
+            f"capacity: {show_gb(limit)} GB, {100 * case.lent:g} % of the {basis} memory: what "
+            "macOS lends a GPU by default, 67 to 84 % in logs; --gpu-share 1 counts all of it"
         )
     if basis == "given":
         return f"capacity: {show_gb(limit)} GB as given"
