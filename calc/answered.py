@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from .asked import Words, case_of, counting_of, group, works_of
 from .errors import RooflmError, check_choice
-from .names import engine_name
 from .noted import at_a_context, noted
 from .options import COSTED, COUNTED, ESTIMATED, FILES, LAYOUT, TERMS, UNCHARGED
 from .typed import (
@@ -38,6 +37,7 @@ from .units import parse_count, parse_counts, parse_rate, parse_share, parse_tim
 
 if TYPE_CHECKING:
     from .case import Case
+    from .engine_rules import Asked
     from .fit import Typed
 
 Progress = Callable[[int, int], None]
@@ -109,25 +109,9 @@ def fitted(words: Words) -> dict[str, Any]:
     answer = fit(case, batches, contexts)
     alone = len(answer["rows"]) == 1
     if asked is not None:
-        from .engine_budget import engine_memory, length_said
-        from .engine_inputs import request_length
-        from .engine_rules import find_rules
-
-        rules, told = find_rules(asked.engine), []
-        slots = 1 if rules.get("each") else asked.sequences or 1
-        slots = slots if rules["way"] == "all-at-once" else 1
-        if context is not None and max_len is None:
-            own = request_length(case, rules, asked)
-            asked = replace(asked, max_len=max(contexts) * slots)
-            told = [_started(max(contexts) * slots, own)]
-        answer["engine"] = engine_memory(case, asked)
-        if asked.engine == "ollama" and words.get("weights") is None and case.model.source:
-            told.append(
-                f"weights are counted in {case.precision.weights.name}; what `ollama pull` takes "
-                "has about four bits: --weights q4_k_m"
-            )
-        if asked.max_len is not None:
-            told = [*length_said(case, rules, asked.max_len // slots), *told]
+        length = None if context is None or max_len is not None else max(contexts)
+        weights = words.get("weights")
+        answer["engine"], told = _with_engine(case, asked, length, weights is not None)
         answer["assumptions"][:0] = told
         if not answer["fits"]:
             judged = "what would fit is judged by --batch and --context; whether the engine starts "
@@ -146,6 +130,35 @@ def fitted(words: Words) -> dict[str, Any]:
             )
             answer["assumptions"].insert(0, none)
     return answer
+
+
+def _with_engine(
+    case: Case, asked: Asked, context: int | None, weighed: bool
+) -> tuple[dict[str, Any], list[str]]:
+    """Answer what an engine reserves, and say what it is started with.
+
+    context: the longest that was typed where no length was [tokens]; weighed: a format was typed.
+    """
+    from .engine_budget import engine_memory, length_said
+    from .engine_inputs import request_length
+    from .engine_rules import find_rules
+
+    rules, told = find_rules(asked.engine), list[str]()
+    # A length of llama.cpp's is that of all slots together.
+    together = rules["way"] == "all-at-once" and not rules.get("each")
+    slots = asked.sequences or 1 if together else 1
+    if context is not None:
+        own = request_length(case, rules, asked)
+        asked = replace(asked, max_len=context * slots)
+        told.append(_started(context * slots, own))
+    if asked.engine == "ollama" and not weighed and case.model.source:
+        told.append(
+            f"weights are counted in {case.precision.weights.name}; what `ollama pull` takes has "
+            "about four bits: --weights q4_k_m"
+        )
+    if asked.max_len is not None:
+        told = [*length_said(case, rules, asked.max_len // slots), *told]
+    return engine_memory(case, asked), told
 
 
 def _started(length: int, own: int | None) -> str:
@@ -167,7 +180,7 @@ def _beside(words: Words, case: Case, typed: Counting) -> Typed:
         from .engine_rules import find_rules
 
         # llama.cpp gives whole layers to each device.
-        if find_rules(engine_name(engine))["way"] == "all-at-once":
+        if find_rules(engine)["way"] == "all-at-once":
             degrees.add("whole layers")
     rates = {*case.machine.flops, *case.machine.best_flops}
     names = ("fp8" if "fp8" in rates else "int8", "int4")

@@ -18,31 +18,39 @@ LENGTHS = ("context", "prompt", "output_tokens", "prefix", "chunk", "max_len", "
 """Options that count tokens."""
 
 
+def adding(
+    notes: Callable[[Mapping[str, Any]], list[str]],
+) -> Callable[[Answering[P]], Answering[P]]:
+    """Make what adds to an answer notes about what was typed of it."""
+
+    def decorate(answer: Answering[P]) -> Answering[P]:
+        @functools.wraps(answer)
+        def wrapped(words: Mapping[str, Any], *args: P.args, **named: P.kwargs) -> dict[str, Any]:
+            found = answer(words, *args, **named)
+            said = notes(words)
+            return found | {"assumptions": [*found["assumptions"], *said]} if said else found
+
+        return wrapped
+
+    return decorate
+
+
 def noted(answer: Answering[P]) -> Answering[P]:
     """Add to an answer the notes about what was typed of it."""
-
-    @functools.wraps(answer)
-    def wrapped(words: Mapping[str, Any], *args: P.args, **named: P.kwargs) -> dict[str, Any]:
-        found = answer(words, *args, **named)
-        notes = notes_of(words)
-        return found | {"assumptions": [*found["assumptions"], *notes]} if notes else found
-
-    return wrapped
+    return adding(notes_of)(answer)
 
 
 def at_a_context(answer: Answering[P]) -> Answering[P]:
     """Add to an answer about decode steps which context was taken where none was typed."""
+    return adding(_usual_context)(answer)
 
-    @functools.wraps(answer)
-    def wrapped(words: Mapping[str, Any], *args: P.args, **named: P.kwargs) -> dict[str, Any]:
-        found = answer(words, *args, **named)
-        asked = [words.get(name) for name in ("context", "prompt", "p", "draft_cost")]
-        if words.get("phase") not in (None, "decode") or any(said is not None for said in asked):
-            return found
-        by = "1,024 tokens, as none was typed" if words.get("max_len") is None else "--max-len"
-        return found | {"assumptions": [*found["assumptions"], f"--context is {by}"]}
 
-    return wrapped
+def _usual_context(words: Mapping[str, Any]) -> list[str]:
+    asked = [words.get(name) for name in ("context", "prompt", "p", "draft_cost")]
+    if words.get("phase") not in (None, "decode") or any(said is not None for said in asked):
+        return []
+    by = "1,024 tokens, as none was typed" if words.get("max_len") is None else "--max-len"
+    return [f"--context is {by}"]
 
 
 def notes_of(words: Mapping[str, Any]) -> list[str]:

@@ -14,7 +14,7 @@ from .entries import build_machine, build_model
 from .errors import RooflmError, either, nearest, printable
 from .hardware import Machine
 from .model import Model
-from .names import chip_words, like_chips, plain_name, same_chip, same_dimensions
+from .names import chip_words, engine_name, like_chips, plain_name, same_chip, same_dimensions
 from .plain import is_map
 from .schema import DIMENSIONS, HARDWARE, MODEL, Field, check
 from .yamlfile import Block, is_file, load, load_block, read_text, top_keys
@@ -47,7 +47,7 @@ def find_engine_entry(
 
     unknown: what is wrong, with `{}` for the name.
     """
-    names = preset_names(file)
+    names, name = preset_names(file), engine_name(name)
     if name not in names:
         fix = nearest(name, names) or f"Known: {', '.join(names)}."
         raise RooflmError(unknown.format(printable(name, 40)), "--engine", fix)
